@@ -1,0 +1,53 @@
+# `make demo` and `make test` do their own set-up: they need Python 3.11+ and make,
+# put everything into .venv, and install nothing system-wide.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test check bench soak clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 15
+
+demo: .venv/run ## show gradient codes at work
+	@$(BIN)/python -m codedgrad demo $(ARGS)
+
+test: check ## run every check and every test
+	@$(BIN)/python -m pytest --cov $(ARGS)
+
+check: .venv/dev ## style, types and import contracts
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
+
+bench: .venv/dev ## measure speed and precision, as ratios
+	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/amplification.py
+
+soak: .venv/dev ## the random tests, for many more draws
+	@$(BIN)/python -m pytest --hypothesis-profile=soak --timeout=3600 \
+		-m hypothesis $(ARGS)
+
+clean: ## remove everything that was made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+		.hypothesis .coverage dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/run: requirements/run.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "codedgrad needs Python 3.11 or newer; try make PYTHON=python3.11"; exit 2; }
+	@echo "setting up .venv (once; about 55 MB to download)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--requirement requirements/run.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev: .venv/run requirements/dev.txt
+	@echo "setting up the test tools (once; about 55 MB to download)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--requirement requirements/dev.txt
+	@touch $@

@@ -1,0 +1,58 @@
+"""Gradient codes: who adds up which parts, and how the sum is got back.
+
+A code is a matrix (`Code`), `decode` finds the weights for whatever was heard, and
+`amplification` says how many digits that costs. The families are in `FAMILIES`.
+"""
+
+from collections.abc import Callable
+
+from codedgrad.codes import bounds
+from codedgrad.codes.amplification import Amplification, amplification
+from codedgrad.codes.bernoulli import bernoulli
+from codedgrad.codes.clustered import clustered
+from codedgrad.codes.code import Code, Decoding, decode
+from codedgrad.codes.cyclic import cyclic
+from codedgrad.codes.erasurehead import erasurehead
+from codedgrad.codes.fractional import fractional
+from codedgrad.codes.graph import edge_graph, vertex_graph
+from codedgrad.codes.matrix import from_matrix
+from codedgrad.codes.null_space import from_null_space
+from codedgrad.codes.stochastic import stochastic
+from codedgrad.codes.uncoded import uncoded
+
+FAMILIES: dict[str, Callable[..., Code]] = {
+    family.__name__: family
+    for family in (
+        uncoded,
+        fractional,
+        cyclic,
+        clustered,
+        bernoulli,
+        stochastic,
+        vertex_graph,
+        edge_graph,
+        erasurehead,
+    )
+}
+"""Every family by its name."""
+
+__all__ = [
+    "FAMILIES",
+    "Amplification",
+    "Code",
+    "Decoding",
+    "amplification",
+    "bernoulli",
+    "bounds",
+    "clustered",
+    "cyclic",
+    "decode",
+    "edge_graph",
+    "erasurehead",
+    "fractional",
+    "from_matrix",
+    "from_null_space",
+    "stochastic",
+    "uncoded",
+    "vertex_graph",
+]

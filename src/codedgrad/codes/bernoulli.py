@@ -1,0 +1,40 @@
+"""Bernoulli gradient codes (BGC). Charles, Papailiopoulos, Ellenberg, 2017."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codedgrad.codes.arguments import one_of, whole
+from codedgrad.codes.code import Code
+from codedgrad.codes.decoders import Decoder, LeastSquares, OneStep
+from codedgrad.codes.sparse import tidy
+
+
+def bernoulli(
+    workers: int, copies: int, *, decoding: str = "one-step", seed: int = 0
+) -> Code:
+    """Give every part to every worker by the toss of a coin.
+
+    Each of the workers x parts coefficients is 1 with probability `copies` /
+    `workers`, else 0. A worker may end up without parts, and a part without workers:
+    nothing is promised exactly. `bounds.bernoulli_residual` is what to expect.
+
+    Args:
+        workers: Number of workers, and of parts.
+        copies: Mean number of workers that hold a part.
+        decoding: `one-step` (one common weight) or `optimal` (least squares).
+        seed: Of the coin.
+
+    Example:
+        >>> code = bernoulli(workers=6, copies=2, seed=1)
+        >>> code.tolerance is None, code.parts
+        (True, 6)
+    """
+    n = whole("bernoulli", "workers", workers, least=1)
+    d = whole("bernoulli", "copies", copies, least=1, most=n)
+    seed = whole("bernoulli", "seed", seed, least=0)
+    kind = one_of("bernoulli", "decoding", decoding, ("one-step", "optimal"))
+    B = tidy(np.random.default_rng(seed).random((n, n)) < d / n)
+    decoder: Decoder = OneStep(B, d) if kind == "one-step" else LeastSquares(B)
+    name = f"bernoulli(workers={n}, copies={d}, decoding={kind!r}, seed={seed})"
+    return Code(name, B, None, decoder)

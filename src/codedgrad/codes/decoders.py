@@ -1,0 +1,257 @@
+r"""How weights are found: one general way, and the fast ones.
+
+A decoder is asked about many patterns at once. Row `b` of `heard`, shape
+(patterns, messages), says which messages pattern `b` has; row `b` of the answer
+holds its weights, zero where nothing was heard. `LeastSquares` serves every
+matrix. The others know how their code was built, cost no dense solve, and are
+tested against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import lsmr
+
+from codedgrad.codes.sparse import Matrix, combine
+
+__all__ = [
+    "EXACT",
+    "Bools",
+    "Decoder",
+    "FirstHeard",
+    "Fixed",
+    "Floats",
+    "LeastSquares",
+    "NullSpace",
+    "OneStep",
+    "PerBlock",
+    "residuals",
+]
+
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+
+EXACT = 1e-16
+"""A residual up to this is rounding: every part's weight is 1 within 1e-8."""
+
+_DENSE = 512 * 512  # entries; beyond, the sparse iteration is faster than the SVD
+_CACHE_BYTES = 32 * 2**20
+
+
+class Decoder(Protocol):
+    """What a code needs of whatever finds its weights."""
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return the best weights it knows, shape (patterns, messages)."""
+        ...
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns give the sum exactly, shape (patterns,)."""
+        ...
+
+
+def residuals(B: Matrix, weights: Floats) -> Floats:
+    r"""Return $\lVert a^\top B - \mathbf 1^\top \rVert_2^2$ for every row $a$."""
+    gap = combine(weights, B) - 1.0
+    return np.asarray(np.einsum("bk,bk->b", gap, gap))
+
+
+class LeastSquares:
+    r"""The general decoder: $\min_a \lVert a^\top B_H - \mathbf 1^\top \rVert_2$.
+
+    Of several minimisers it takes the one of least norm. Works on the rows heard
+    and the parts they hold; small systems by SVD, large ones by sparse iteration.
+    Answers are kept by pattern in a cache of bounded size.
+    """
+
+    def __init__(self, B: Matrix, cache_bytes: int = _CACHE_BYTES) -> None:
+        self._B = B
+        self._entries = max(16, cache_bytes // (8 * max(1, B.shape[0])))
+        self._known: dict[bytes, Floats] = {}  # least recently used first
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return the weights of least misfit."""
+        return np.stack([self._recall(pattern.tobytes()) for pattern in heard])
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns have residual 0; no solve where a part is absent."""
+        exact = self._covered(heard)
+        some = np.flatnonzero(exact)
+        if some.size:
+            exact[some] = residuals(self._B, self.weights(heard[some])) <= EXACT
+        return exact
+
+    def _covered(self, heard: Bools) -> Bools:
+        holders = combine(heard.astype(np.float64), abs(self._B))
+        return np.asarray(np.all(holders > 0, axis=1))
+
+    def _recall(self, pattern: bytes) -> Floats:
+        answer = self._known.pop(pattern, None)
+        self._known[pattern] = answer = (
+            self._solve(pattern) if answer is None else answer
+        )
+        if len(self._known) > self._entries:
+            del self._known[next(iter(self._known))]
+        return answer
+
+    def _solve(self, pattern: bytes) -> Floats:
+        heard = np.flatnonzero(np.frombuffer(pattern, dtype=np.bool_))
+        answer = np.zeros(self._B.shape[0])
+        rows = self._B[heard]
+        parts = np.unique(rows.indices)
+        if parts.size:  # the other parts weigh 0 whatever we choose
+            A, ones = rows[:, parts].T, np.ones(parts.size)
+            if heard.size * parts.size <= _DENSE:
+                answer[heard] = np.linalg.lstsq(A.toarray(), ones, rcond=None)[0]
+            else:
+                answer[heard] = lsmr(A, ones, atol=1e-15, btol=1e-15, conlim=0)[0]
+        answer.flags.writeable = False
+        return answer
+
+
+class FirstHeard:
+    """For replicas of one message: take the lowest one heard, whole."""
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return 1 for the first message heard, 0 elsewhere."""
+        answer = np.zeros(heard.shape)
+        first = np.argmax(heard, axis=1)
+        answer[np.arange(len(heard)), first] = heard.any(axis=1)
+        return answer
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns heard any replica at all."""
+        return np.asarray(heard.any(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class PerBlock:
+    """For block-diagonal codes of equal blocks: decode each block by itself.
+
+    Attributes:
+        inner: The decoder of one block.
+        blocks: How many blocks; consecutive messages share one.
+    """
+
+    inner: Decoder
+    blocks: int
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return every block's own best weights, side by side."""
+        return self.inner.weights(self._apart(heard)).reshape(heard.shape)
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns are decodable in all blocks."""
+        each = self.inner.decodable(self._apart(heard))
+        return np.asarray(np.all(each.reshape(len(heard), self.blocks), axis=1))
+
+    def _apart(self, heard: Bools) -> Bools:
+        size = heard.shape[1] // self.blocks
+        return heard.reshape(len(heard) * self.blocks, size)
+
+
+class NullSpace:
+    r"""For codes of which any $n - s$ rows decode, with a known left null space.
+
+    With $N$ ($n \times s$, orthonormal, $N^\top B = 0$) and one solution $a_0$ of
+    $a_0^\top B = \mathbf 1^\top$ orthogonal to it, all solutions are
+    $a = a_0 + N z$. Zeros on the late rows $L$ fix $z$: $N_L z = -a_{0,L}$, an
+    $s \times s$ system, $O(s^3 + n s)$ in all. Fewer late rows leave the solution
+    of least norm; more may still be consistent, and otherwise least squares
+    gives the smallest misfit.
+    """
+
+    def __init__(self, B: Matrix, N: Floats, a0: Floats) -> None:
+        self._B, self._N, self._a0 = B, N, a0
+        self._general = LeastSquares(B)
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return exact weights where there are any, else those of least misfit."""
+        answer = self._solve(heard)
+        inexact = np.flatnonzero(~(residuals(self._B, answer) <= EXACT))  # NaN too
+        if inexact.size:
+            answer[inexact] = self._general.weights(heard[inexact])
+        return answer
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns are consistent; never solves least squares."""
+        return residuals(self._B, self._solve(heard)) <= EXACT
+
+    def _solve(self, heard: Bools) -> Floats:
+        answer = np.empty(heard.shape)
+        late = np.count_nonzero(~heard, axis=1)
+        for count in np.unique(late):
+            alike = np.flatnonzero(late == count)
+            answer[alike] = self._with_late(heard[alike], int(count))
+        return answer
+
+    def _with_late(self, heard: Bools, late: int) -> Floats:
+        n, s = self._N.shape
+        if late == n:
+            return np.zeros(heard.shape)
+        if n - late <= s <= late:  # few heard: their own rows are the smaller system
+            return self._from_heard(heard, n - late)
+        where = np.nonzero(~heard)[1].reshape(len(heard), late)
+        N_L, wanted = self._N[where], -self._a0[where][..., None]
+        if late == s:
+            z = np.linalg.solve(N_L, wanted)
+        elif late < s:  # least norm: N_L^T = Q R, z = Q R^-T wanted
+            Q, R = np.linalg.qr(N_L.swapaxes(1, 2))
+            z = Q @ np.linalg.solve(R.swapaxes(1, 2), wanted)
+        else:  # overdetermined: exact only if consistent
+            Q, R = np.linalg.qr(N_L)
+            z = np.linalg.solve(R, Q.swapaxes(1, 2) @ wanted)
+        answer: Floats = self._a0 + z[..., 0] @ self._N.T
+        answer[~heard] = 0.0
+        return answer
+
+    def _from_heard(self, heard: Bools, count: int) -> Floats:
+        where = np.nonzero(heard)[1]
+        rows = self._B[where].toarray().reshape(len(heard), count, -1)
+        Q, R = np.linalg.qr(rows.swapaxes(1, 2))
+        answer = np.zeros(heard.shape)
+        ones = Q.sum(axis=1)[..., None]
+        answer[heard] = np.linalg.solve(R, ones).ravel()
+        return answer
+
+
+class _Prescribed:
+    """Weights by a rule that does not look at the matrix."""
+
+    def __init__(self, B: Matrix) -> None:
+        self._B = B
+
+    def weights(self, heard: Bools) -> Floats:
+        raise NotImplementedError
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns happen to sum to 1 on every part."""
+        return residuals(self._B, self.weights(heard)) <= EXACT
+
+
+class Fixed(_Prescribed):
+    """The weight 1 for every message, whoever else was heard."""
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return 1 for every message heard."""
+        return heard.astype(np.float64)
+
+
+class OneStep(_Prescribed):
+    r"""The common weight $n / (r d)$ for $r$ of $n$ messages and $d$ copies a part.
+
+    It makes the mean weight of a part 1 over random sets of $r$ messages.
+    """
+
+    def __init__(self, B: Matrix, copies: float) -> None:
+        super().__init__(B)
+        self._copies = copies
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return the same weight for every message heard."""
+        count = np.maximum(np.count_nonzero(heard, axis=1), 1)[:, None]
+        return np.asarray(heard * (heard.shape[1] / (count * self._copies)))

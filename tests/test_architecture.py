@@ -1,0 +1,93 @@
+"""The rules of the tree itself: layers, purity, and the public surface."""
+
+import importlib
+import os
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import codedgrad
+from codedgrad import codes
+
+ROOT = Path(__file__).parents[1]
+
+
+def _lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
+    command = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [command, "--no-cache", "--no-logo"],
+        cwd=tree,
+        env=os.environ | {"PYTHONPATH": str(tree / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the source tree that a test may spoil."""
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_copied_tree_keeps_the_contracts(tree: Path) -> None:
+    shown = _lint_imports(tree)
+    assert shown.returncode == 0, shown.stdout
+
+
+@pytest.mark.parametrize("module", ["time", "threading", "random"])
+def test_a_clock_a_thread_or_a_global_seed_in_codes_breaks_a_contract(
+    tree: Path, module: str
+) -> None:
+    spoilt = tree / "src/codedgrad/codes/cyclic.py"
+    text = spoilt.read_text()
+    line = "from __future__ import annotations\n"
+    spoilt.write_text(text.replace(line, line + f"\nimport {module}\n"))
+    shown = _lint_imports(tree)
+    assert shown.returncode == 1
+    assert f"codedgrad.codes is not allowed to import {module}" in shown.stdout
+
+
+def test_a_lower_layer_that_imports_a_higher_one_breaks_a_contract(tree: Path) -> None:
+    spoilt = tree / "src/codedgrad/codes/bounds.py"
+    spoilt.write_text(spoilt.read_text() + "\nimport codedgrad.cli\n")
+    shown = _lint_imports(tree)
+    assert shown.returncode == 1
+    assert "codedgrad.codes is not allowed to import codedgrad.cli" in shown.stdout
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    modules = [codedgrad]
+    for found in pkgutil.walk_packages(codedgrad.__path__, "codedgrad."):
+        if not found.name.endswith("__main__"):
+            modules.append(importlib.import_module(found.name))
+    for module in modules:
+        assert module.__doc__, module.__name__
+        for name in getattr(module, "__all__", []):
+            assert hasattr(module, name), f"{module.__name__}.{name}"
+
+
+def test_the_public_surface_of_codes() -> None:
+    families = {
+        "uncoded", "fractional", "cyclic", "clustered", "bernoulli", "stochastic",
+        "vertex_graph", "edge_graph", "erasurehead",
+    }  # fmt: skip
+    assert set(codes.FAMILIES) == families
+    assert families <= set(codes.__all__)
+
+
+def test_importing_codedgrad_imports_no_heavy_library() -> None:
+    check = (
+        "import sys, codedgrad; "
+        "print([m for m in ('torch', 'ray', 'typer', 'rich') if m in sys.modules])"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, timeout=60
+    )
+    assert shown.stdout == "[]\n", shown.stderr

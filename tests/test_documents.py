@@ -1,0 +1,27 @@
+"""What the documents show is run, and what they point at exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_in_a_document_runs(
+    document: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        exec(compile(block, document.name, "exec"), {})
+        promised = re.findall(r"^print\(.*#\s*(.*)$", block, re.MULTILINE)
+        printed = capsys.readouterr().out.splitlines()
+        assert printed == promised
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_of_a_document_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
