@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
+from scipy.linalg import solve_banded
 
 from codedgrad.codes.code import Code
 from codedgrad.codes.decoders import Floats, NullSpace
@@ -80,11 +80,12 @@ class Circulant:
         hopeless.
         """
         n, s = self.workers, self.tolerance
-        with np.errstate(over="ignore", invalid="ignore"):
-            weights = lfilter([1.0], self.generator, self.scale[: n - s])
-            norms = np.convolve(1 / np.abs(self.scale), np.abs(self.generator), "valid")
-            found = float(np.abs(weights) @ norms) / n
-        return found if np.isfinite(found) else np.inf
+        if not np.all(np.isfinite(self.generator)):
+            return np.inf
+        diagonals = np.broadcast_to(self.generator[:, None], (s + 1, n - s))
+        weights = solve_banded((s, 0), diagonals, self.scale[: n - s])
+        norms = np.convolve(1 / np.abs(self.scale), np.abs(self.generator), "valid")
+        return float(np.abs(weights) @ norms) / n
 
     def _one_solution(self) -> Floats:
         """Return the solution a of a(x) g(x) = c(x) orthogonal to the null space."""
@@ -118,8 +119,8 @@ def circulant(workers: int, tolerance: int) -> Circulant:
 def _spread(count: int) -> list[int]:
     """Return 0 to `count` - 1 with neighbours far apart (bits reversed).
 
-    Multiplying factors in this order keeps the products small: in the order of the
-    roots, digits are lost to huge products from s = 60 on.
+    Multiplying the factors in this order keeps the products small. In the order of
+    the roots they grow huge and cancel again when s is near n, and digits are lost.
     """
     bits = max(1, (count - 1).bit_length())
     reverse = (int(f"{i:0{bits}b}"[::-1], 2) for i in range(2**bits))

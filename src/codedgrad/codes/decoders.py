@@ -172,9 +172,13 @@ class NullSpace:
     def weights(self, heard: Bools) -> Floats:
         """Return exact weights where there are any, else those of least misfit."""
         answer = self._solve(heard)
-        inexact = np.flatnonzero(~(residuals(self._B, answer) <= EXACT))  # NaN too
-        if inexact.size:
-            answer[inexact] = self._general.weights(heard[inexact])
+        again = ~(residuals(self._B, answer) <= EXACT)  # NaN too
+        if self._B.shape[0] * self._B.shape[1] > _DENSE:
+            # Up to s late there is a solution, and what an ill-conditioned code lost
+            # of it, iteration does not find: the residual says so.
+            again &= np.count_nonzero(~heard, axis=1) > self._N.shape[1]
+        if again.any():
+            answer[again] = self._general.weights(heard[again])
         return answer
 
     def decodable(self, heard: Bools) -> Bools:
