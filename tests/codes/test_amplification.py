@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import codedgrad.codes as codes
-from codedgrad.codes import Code, amplification, clustered, cyclic, fractional
+from codedgrad.codes import (
+    Code,
+    amplification,
+    clustered,
+    cyclic,
+    fractional,
+    from_matrix,
+    null_space,
+)
 from codedgrad.codes.amplification import LIMIT
 from codedgrad.codes.circulant import circulant
 from codedgrad.codes.late_sets import heard_without
@@ -82,6 +90,19 @@ def test_a_turn_of_all_workers_makes_exact_what_would_be_a_sample() -> None:
     assert not found.exact  # 161,700 sets up to a turn
     assert amplification(cyclic(50, 3)).sets == 1 + 49 * 48 // 2
     assert amplification(cyclic(50, 3)).exact
+
+
+def test_a_matrix_that_only_holds_a_circulant_is_not_taken_for_one() -> None:
+    code = from_matrix([[1, 1, 0], [1, 1, 1], [1, 1, 1]], tolerance=1)
+    assert amplification(code).sets == 3
+
+
+def test_a_draw_whose_sets_were_only_sampled_does_not_compete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(null_space, "_DRAWS", 2)
+    assert null_space.best_draw(60, 4, seed=0, name="") is None  # 487,635 sets
+    assert null_space.best_draw(9, 4, seed=0, name="") is not None
 
 
 @pytest.mark.parametrize(("n", "s"), [(9, 2), (10, 2), (12, 5), (13, 5), (30, 3)])

@@ -126,6 +126,21 @@ def test_nothing_heard_is_known_to_be_nothing() -> None:
     assert not cyclic(5, 2).decodable([])
 
 
+def test_a_weight_that_is_a_rounded_zero_is_left_out() -> None:
+    # In theory 1 for every other message; in floating point the rest come to 5e-17.
+    weights = decode(cyclic(6, 1), [1, 2, 3, 4, 5]).weights
+    assert [message for message, _ in weights] == [1, 3, 5]
+
+
+def test_a_small_residual_is_not_an_exact_sum() -> None:
+    code, rng = cyclic(49, 3), np.random.default_rng(0)
+    heard = np.array([rng.permutation(49) >= 4 for _ in range(1000)])
+    nearly = heard[_residuals(code, heard) < 1e-6]
+    assert len(nearly)
+    assert not code.decoder.decodable(nearly).any()
+    assert not decode(code, np.flatnonzero(nearly[0])).is_exact
+
+
 def test_weights_hold_no_zeros_and_repeats_change_nothing() -> None:
     code = cyclic(4, 1)
     assert decode(code, [0, 1, 3]).weights == ((1, 1.0), (3, 1.0))
