@@ -14,7 +14,7 @@ demo: .venv/run ## show gradient codes at work
 	@$(BIN)/python -m codedgrad demo $(ARGS)
 
 test: check ## run every check and every test
-	@$(BIN)/python -m pytest --cov $(ARGS)
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov=codedgrad)
 
 check: .venv/dev ## style, types and import contracts
 	$(BIN)/ruff format --check --quiet .
@@ -39,7 +39,7 @@ clean: ## remove everything that was made
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "codedgrad needs Python 3.11 or newer; try make PYTHON=python3.11"; exit 2; }
 	@echo "setting up .venv (once; about 55 MB to download)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--requirement requirements/run.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \

@@ -31,6 +31,7 @@ FAMILIES: dict[str, Callable[[int], Code]] = {
     "clusters of 10, s=9": lambda n: clustered(cyclic(10, 9), n // 10),
     "clusters of 15, s=9": lambda n: clustered(cyclic(15, 9), round(n / 15)),
     "cyclic s=1": lambda n: cyclic(n, 1),
+    "cyclic s=1, odd n": lambda n: cyclic(n + 1, 1),
     "cyclic s=9 (override)": lambda n: cyclic(n, 9, accept_amplification=True),
 }
 

@@ -2,9 +2,10 @@
 
 ```text
 CodedgradError
-├── InvalidCode        (also ValueError)  parameters no code of that family has
+├── InvalidCode        (also ValueError)  parameters no such code, or bound, has
 │   └── IllConditioned                    a code that exists but would lose digits
-└── InvalidHeard       (also ValueError)  not a set of messages of this code
+├── InvalidHeard       (also ValueError)  not a set of messages of this code
+└── InvalidOption      (also ValueError)  a word of the command line that will not do
 ```
 """
 
@@ -12,7 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["CodedgradError", "IllConditioned", "InvalidCode", "InvalidHeard"]
+__all__ = [
+    "CodedgradError",
+    "IllConditioned",
+    "InvalidCode",
+    "InvalidHeard",
+    "InvalidOption",
+]
 
 
 class CodedgradError(Exception):
@@ -20,10 +27,10 @@ class CodedgradError(Exception):
 
 
 class InvalidCode(CodedgradError, ValueError):
-    """No code of this family has the parameters asked for.
+    """No code of this family, or bound on such codes, has these parameters.
 
     Attributes:
-        family: The family that was asked, such as `fractional`.
+        family: Who was asked, such as `fractional`.
         problem: The rule that is broken, with the values given.
         advice: What would work, such as `tolerance in [0, 1, 2, 5]`.
     """
@@ -86,3 +93,20 @@ class InvalidHeard(CodedgradError, ValueError):
             f"heard must be message numbers from 0 to {self.messages - 1}, "
             f"got {self.given}"
         )
+
+
+class InvalidOption(CodedgradError, ValueError):
+    """A word of the command line is not what its option takes.
+
+    Attributes:
+        option: The option and what was given.
+        advice: What would work.
+    """
+
+    def __init__(self, option: str, advice: str) -> None:
+        super().__init__(option, advice)
+        self.option = option
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.option}; try {self.advice}"

@@ -91,18 +91,18 @@ def test_too_many_late_workers_are_called_so(run: Run) -> None:
         ),
         (
             ["--late", "one"],
-            "error: demo: --late one does not name workers; "
+            "error: --late one does not name workers; "
             "try different worker numbers from 0 to 7, such as 1,4",
         ),
         (
             ["--late", "8"],
-            "error: demo: --late 8 does not name workers; "
+            "error: --late 8 does not name workers; "
             "try different worker numbers from 0 to 7, such as 1,4",
         ),
         (
             ["--code", "clustered", "--clusters", "3"],
-            "error: clustered: clusters = 3 must divide workers = 8; "
-            "try clusters in [1, 2, 4, 8]",
+            "error: --clusters 3 --tolerance 2 do not fit; "
+            "try clusters that divide 8, of more workers than the tolerance",
         ),
         (
             ["--tolerance", "-1"],

@@ -61,8 +61,9 @@ def test_twenty_workers_and_two_late_amplify_about_fifteen_times() -> None:
 
 
 def test_a_draw_is_taken_only_where_it_is_better() -> None:
-    drawn, plain = cyclic(4, 2), cyclic(4, 2, construction="circulant")
-    assert amplification(drawn).value < amplification(plain).value
+    for n, s in [(4, 2), (8, 6), (12, 10), (15, 13)]:
+        drawn, plain = cyclic(n, s), cyclic(n, s, construction="circulant")
+        assert amplification(drawn).value < amplification(plain).value
     same = cyclic(6, 2), cyclic(6, 2, construction="circulant")
     np.testing.assert_array_equal(same[0].B.toarray(), same[1].B.toarray())
 
@@ -88,8 +89,9 @@ def test_beyond_a_hundred_thousand_sets_it_is_a_lower_bound() -> None:
 def test_a_turn_of_all_workers_makes_exact_what_would_be_a_sample() -> None:
     found = amplification(cyclic(101, 4, accept_amplification=True))  # a circulant
     assert not found.exact  # 161,700 sets up to a turn
-    assert amplification(cyclic(50, 3)).sets == 1 + 49 * 48 // 2
-    assert amplification(cyclic(50, 3)).exact
+    found = amplification(cyclic(50, 3))
+    assert found.exact
+    assert found.sets == 49 * 48 // 2 - 2  # those with worker 0; of 3 windows, one
 
 
 def test_a_matrix_that_only_holds_a_circulant_is_not_taken_for_one() -> None:
@@ -149,8 +151,17 @@ def test_the_limit_can_be_overridden() -> None:
 
 def test_the_limit_refuses_just_above_it_and_no_earlier() -> None:
     assert amplification(cyclic(16, 8)).value == pytest.approx(497.7, abs=0.1)
-    with pytest.raises(IllConditioned):
-        cyclic(52, 4)
+    with pytest.raises(IllConditioned) as refused:
+        cyclic(202, 200)
+    assert 500 < refused.value.amplification < 502
+
+
+def test_looking_stops_where_it_is_told_to() -> None:
+    code = cyclic(100, 4, accept_amplification=True)
+    found = amplification(code, stop_above=500)
+    assert found.value > 500
+    assert found.sets == 100  # the windows were enough
+    assert not found.exact
 
 
 def _worst_float32_error(code: Code, rng: np.random.Generator) -> float:

@@ -2,12 +2,15 @@
 
 import copy
 import pickle
+from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_array
 
 from codedgrad.codes import (
     Code,
+    amplification,
     bernoulli,
     bounds,
     clustered,
@@ -137,7 +140,7 @@ NAN = float("nan")
         ),
         (
             lambda: from_matrix([["a"]], 0),
-            "from_matrix: B is not a matrix of numbers; try a 2-d array",
+            "from_matrix: B is not a matrix of real numbers; try a 2-d array",
         ),
         (
             lambda: from_matrix(np.zeros((0, 3)), 0),
@@ -158,7 +161,28 @@ NAN = float("nan")
         ),
         (
             lambda: from_matrix([[1.0], [1.0]], 2),
-            "from_matrix: tolerance = 2 is out of range; try 0 to 1",
+            "from_matrix: tolerance = 2 is out of range; "
+            "try a whole number from 0 to 1",
+        ),
+        (
+            lambda: from_matrix([[1.0]], 0, owner=5),
+            "from_matrix: owner must be the workers of the messages, got 5; "
+            "try a tuple of workers",
+        ),
+        (
+            lambda: from_null_space([[2, 1, -2, -1], [2, 0, -2, 0]]),
+            "from_null_space: cannot decode without workers [0, 2]; "
+            "try a smaller tolerance or another matrix",
+        ),
+        (
+            lambda: clustered(5, 2),
+            "clustered: inner must be a code, got 5; "
+            "try cyclic(workers=4, tolerance=1)",
+        ),
+        (
+            lambda: bounds.repetition_residual(10, 3, 5),
+            "repetition_residual: copies = 3 must divide workers = 10; "
+            "try copies in [1, 2, 5, 10]",
         ),
         (
             lambda: bounds.repetition_residual(6, 2, 0),
@@ -185,8 +209,57 @@ def test_what_is_wrong_and_what_would_be_right(build, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "B",
+    [
+        [["1"]],
+        [[1 + 1j]],
+        np.array([[1 + 1j]]),
+        coo_array(np.array([[1 + 1j]])),
+        coo_array([1.0, 2.0]),
+        [[1], [1, 2]],
+        [1.0, 1.0],
+        "ones",
+        None,
+    ],
+    ids=repr,
+)
+def test_only_real_matrices_are_codes(B: object) -> None:
+    for build in (lambda: from_matrix(B, 0), lambda: from_null_space(B)):
+        with pytest.raises(InvalidCode, match="is not a matrix of real numbers"):
+            build()
+
+
+@pytest.mark.parametrize("owner", [[0.0, 1.0], [False, True], "01", [0, 2], [0]])
+def test_owners_are_worker_numbers(owner: object) -> None:
+    with pytest.raises(InvalidCode, match="owner must name a worker"):
+        from_matrix([[1.0], [1.0]], None, owner=owner)
+
+
+@pytest.mark.parametrize("tolerance", [True, 0.0, -1, 2, "1"])
+def test_a_tolerance_is_a_whole_number_below_the_workers(tolerance: object) -> None:
+    with pytest.raises(InvalidCode, match="tolerance"):
+        from_matrix([[1.0], [1.0]], tolerance)
+
+
+@pytest.mark.parametrize("straggle", ["0.5", False, [[0.1]], [0.1, [0.2]]])
+def test_probabilities_are_numbers(straggle: object) -> None:
+    with pytest.raises(InvalidCode, match="straggle"):
+        stochastic(2, 1, straggle)
+
+
+def test_sparse_and_numpy_input_is_as_good_as_lists() -> None:
+    code = from_matrix(coo_array(np.ones((2, 2), dtype=int)), np.int64(1))
+    assert decode(code, np.array([1], dtype=np.uint8)).is_exact
+    assert decode(code, {1}).is_exact
+    assert cyclic(np.int32(5), np.int64(2)).workers == 5
+
+
+@pytest.mark.parametrize(
     ("heard", "given"),
     [
+        (5, "5"),
+        (None, "None"),
+        ([[0], [1, 2]], "[[0], [1, 2]]"),
         ([5], "[5]"),
         ([-1], "[-1]"),
         ([0.0], "[0.0]"),
@@ -234,12 +307,76 @@ def test_an_ill_conditioned_matrix_is_refused_unless_accepted() -> None:
     assert from_matrix(B, 2, accept_amplification=True).tolerance == 2
 
 
-def test_a_worker_may_send_several_messages() -> None:
-    B = [[1, 0, 0], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1]]
-    code = from_matrix(B, None, owner=[0, 0, 1, 2, 2])
-    assert code.workers == 3
-    assert code.placement == ((0, 1), (1, 2), (0, 2))
-    assert decode(code, [0, 2]).is_exact
+def test_a_refused_matrix_comes_with_codes_that_are_not() -> None:
+    B = cyclic(20, 2, construction="random", accept_amplification=True).B
+    with pytest.raises(IllConditioned) as refused:
+        from_matrix(B, 2)
+    assert refused.value.choices[0] == "cyclic(workers=20, tolerance=2)"
+
+
+def test_an_ill_conditioned_null_space_is_refused_unless_accepted() -> None:
+    H = np.random.default_rng(0).standard_normal((3, 30))
+    H -= H.mean(axis=1, keepdims=True)
+    with pytest.raises(IllConditioned):
+        from_null_space(H)
+    assert from_null_space(H, accept_amplification=True).tolerance == 3
+
+
+def test_a_null_space_that_is_not_generic_is_refused_or_right() -> None:
+    rng, built = np.random.default_rng(0), 0
+    for _ in range(300):
+        H = rng.integers(-2, 3, (2, 5))
+        H[:, -1] = -H[:, :-1].sum(axis=1)
+        try:
+            code = from_null_space(H)
+        except InvalidCode:
+            continue
+        built += 1
+        general = from_matrix(code.B, 2)
+        for heard in product([False, True], repeat=5):
+            messages = np.flatnonzero(heard)
+            assert code.decodable(messages) == general.decodable(messages)
+    assert built > 50
+
+
+# Three workers send two messages each; the first two are replicas of each other.
+SEVERAL = [
+    [1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 1, 1],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_a_worker_may_send_several_messages(clusters: int) -> None:
+    inner = from_matrix(SEVERAL, 2, owner=[0, 0, 1, 1, 2, 2])
+    code = clustered(inner, clusters)
+    assert code.workers == 3 * clusters
+    assert code.owner == tuple(w for w in range(3 * clusters) for _ in range(2))
+    assert code.placement[:3] == ((0, 1, 2, 3),) * 3
+    assert amplification(code).exact
+    assert amplification(code).sets == 3
+    assert amplification(code).value == pytest.approx(1)
+    for late in combinations(range(code.workers), 2):
+        heard = [m for m, worker in enumerate(code.owner) if worker not in late]
+        assert decode(code, heard).is_exact
+    assert not code.decodable(range(6, code.messages))
+
+
+def test_rows_of_very_different_size_all_count() -> None:
+    code = from_matrix([[1e-14, 0], [0, 1]], 0)
+    assert code.decodable([0, 1])
+    assert decode(code, [0, 1]).is_exact
+    assert len(decode(code, [0, 1]).weights) == 2
+
+
+def test_an_unpickled_code_is_read_only_and_decodes() -> None:
+    code = pickle.loads(pickle.dumps(cyclic(6, 2)))
+    assert decode(code, [0, 1, 3, 5]).is_exact
+    with pytest.raises(ValueError, match="read-only"):
+        code.B.data[0] = 7.0
+
+
+def test_the_least_load_is_exact_for_any_number_of_parts() -> None:
+    assert bounds.load(3, 10**17 + 1, 0) == 33333333333333334
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from codedgrad.codes import Code, clustered, cyclic, decode, fractional, uncoded
+from codedgrad.codes import (
+    Code,
+    bernoulli,
+    clustered,
+    cyclic,
+    decode,
+    decoders,
+    fractional,
+    uncoded,
+    vertex_graph,
+)
 from codedgrad.codes.decoders import EXACT, LeastSquares, residuals
 from codedgrad.codes.null_space import draw
 
@@ -70,6 +80,42 @@ def test_a_large_undecodable_set_gets_its_least_residual() -> None:
     decoding = decode(code, neighbours)
     assert decoding.residual == pytest.approx(1 + 1 / 599, rel=1e-9)
     assert not code.decodable(neighbours)
+
+
+@pytest.mark.parametrize(
+    ("code", "late"),
+    [
+        (cyclic(601, 2), [100, 101]),
+        (cyclic(601, 2), [100, 101, 102]),
+        (cyclic(601, 2), [5, 100, 101, 102, 300, 301]),
+        (bernoulli(700, 5, decoding="optimal"), []),
+        (bernoulli(700, 5, decoding="optimal"), list(range(70))),
+        (vertex_graph(600, 4), list(range(0, 600, 7))),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_iteration_finds_what_a_dense_solve_finds(code: Code, late: list[int]) -> None:
+    heard = np.ones((1, code.messages), dtype=bool)
+    heard[0, late] = False
+    B = code.B.toarray()[heard[0]]
+    a = np.linalg.lstsq(B.T, np.ones(code.parts), rcond=None)[0]
+    least = np.square(a @ B - 1).sum()
+    found = residuals(code.B, LeastSquares(code.B).weights(heard))[0]
+    assert found == pytest.approx(least, rel=1e-6, abs=1e-13)
+
+
+def test_where_iteration_does_not_converge_the_dense_solve_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran_out = 7
+    monkeypatch.setattr(
+        decoders, "lsmr", lambda A, *_, **__: (np.zeros(A.shape[1]), ran_out)
+    )
+    heard = np.ones((1, 600), dtype=bool)
+    heard[0, 17] = False
+    assert LeastSquares(cyclic(600, 1).B).decodable(heard).all()
+    monkeypatch.setattr(decoders, "_LARGEST_DENSE", 0)
+    assert not LeastSquares(cyclic(600, 1).B).decodable(heard).any()
 
 
 def test_the_cache_remembers_and_stays_small() -> None:

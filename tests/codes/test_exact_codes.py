@@ -14,7 +14,10 @@ from codedgrad.codes import (
     clustered,
     cyclic,
     decode,
+    erasurehead,
     fractional,
+    from_matrix,
+    from_null_space,
     uncoded,
 )
 from codedgrad.errors import IllConditioned
@@ -33,6 +36,13 @@ def _small_codes() -> list[Code]:
         for s in range(size)
         for clusters in range(1, 10 // size + 1)
     ]
+    codes += [erasurehead(n, d) for n, d in [(6, 2), (6, 3), (9, 3), (10, 5)]]
+    for n, s in [(4, 2), (7, 2), (7, 3), (9, 3), (10, 4)]:
+        codes.append(cyclic(n, s, construction="circulant"))
+        draw = cyclic(n, s, construction="random", accept_amplification=True)
+        codes.append(draw)
+        codes.append(from_matrix(draw.B, s, name="own", accept_amplification=True))
+    codes.append(from_null_space([[1, 1, -2]]))
     return codes
 
 
@@ -141,6 +151,12 @@ def test_a_small_residual_is_not_an_exact_sum() -> None:
     assert not decode(code, np.flatnonzero(nearly[0])).is_exact
 
 
+def test_what_counts_as_rounding() -> None:
+    assert Decoding((), residual=1e-13).is_exact
+    assert not Decoding((), residual=2e-13).is_exact
+    assert not Decoding((), residual=float("nan")).is_exact
+
+
 def test_weights_hold_no_zeros_and_repeats_change_nothing() -> None:
     code = cyclic(4, 1)
     assert decode(code, [0, 1, 3]).weights == ((1, 1.0), (3, 1.0))
@@ -169,6 +185,7 @@ def _large_codes(draw: st.DrawFn) -> Code:
 @given(_large_codes(), st.integers(0, 2**32))
 @example(cyclic(199, 2), 0)
 @example(cyclic(70, 67), 0)
+@example(cyclic(201, 199), 0)
 def test_large_codes_survive_their_tolerance_and_no_more(code: Code, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, s = code.workers, code.tolerance

@@ -15,8 +15,7 @@ from codedgrad.codes.cyclic import cyclic
 from codedgrad.codes.erasurehead import erasurehead
 from codedgrad.codes.fractional import fractional
 from codedgrad.codes.graph import edge_graph, vertex_graph
-from codedgrad.codes.matrix import from_matrix
-from codedgrad.codes.null_space import from_null_space
+from codedgrad.codes.own import from_matrix, from_null_space
 from codedgrad.codes.stochastic import stochastic
 from codedgrad.codes.uncoded import uncoded
 

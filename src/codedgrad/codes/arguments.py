@@ -46,13 +46,14 @@ def probabilities(family: str, name: str, value: object, count: int) -> Floats:
     """Return `value` as `count` probabilities in [0, 1); one number serves all."""
     advice = "a number in [0, 1)" + (f", or {count} of them" if count > 1 else "")
     try:
-        given = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        problem = f"{name} must be numbers, got {value!r}"
-        raise InvalidCode(family, problem, advice) from None
+        given = np.asarray(value)
+    except ValueError:  # ragged
+        given = np.array("")
+    if given.dtype.kind not in "iuf":
+        raise InvalidCode(family, f"{name} must be numbers, got {value!r}", advice)
     if given.shape not in ((), (count,)):
         problem = f"{name} has shape {given.shape}, workers = {count}"
         raise InvalidCode(family, problem, advice)
     if not np.all((given >= 0) & (given < 1)):  # also refuses NaN
         raise InvalidCode(family, f"{name} = {value!r} is not in [0, 1)", advice)
-    return np.broadcast_to(given, (count,)).copy()
+    return np.broadcast_to(given, (count,)).astype(np.float64)

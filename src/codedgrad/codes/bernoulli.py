@@ -7,7 +7,7 @@ import numpy as np
 from codedgrad.codes.arguments import one_of, whole
 from codedgrad.codes.code import Code
 from codedgrad.codes.decoders import Decoder, LeastSquares, OneStep
-from codedgrad.codes.sparse import tidy
+from codedgrad.codes.sparse import entries
 
 
 def bernoulli(
@@ -34,7 +34,10 @@ def bernoulli(
     d = whole("bernoulli", "copies", copies, least=1, most=n)
     seed = whole("bernoulli", "seed", seed, least=0)
     kind = one_of("bernoulli", "decoding", decoding, ("one-step", "optimal"))
-    B = tidy(np.random.default_rng(seed).random((n, n)) < d / n)
+    rng = np.random.default_rng(seed)
+    held = [np.flatnonzero(rng.random(n) < d / n) for _ in range(n)]
+    rows = np.repeat(np.arange(n), [len(parts) for parts in held])
+    B = entries(rows, np.concatenate(held), 1.0, (n, n))
     decoder: Decoder = OneStep(B, d) if kind == "one-step" else LeastSquares(B)
     name = f"bernoulli(workers={n}, copies={d}, decoding={kind!r}, seed={seed})"
     return Code(name, B, None, decoder)

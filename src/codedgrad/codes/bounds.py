@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codedgrad.codes.arguments import probabilities, whole
+from codedgrad.codes.arguments import divisors, probabilities, whole
 from codedgrad.errors import InvalidCode
 
 __all__ = [
@@ -38,7 +38,7 @@ def load(workers: int, parts: int, tolerance: int) -> int:
     n = whole("load", "workers", workers, least=1)
     k = whole("load", "parts", parts, least=1)
     s = whole("load", "tolerance", tolerance, least=0, most=n - 1)
-    return math.ceil(k * (s + 1) / n)
+    return -(-k * (s + 1) // n)
 
 
 def one_step_residual(workers: int, parts: int, copies: int, heard: int) -> float:
@@ -78,6 +78,10 @@ def repetition_residual(workers: int, copies: int, heard: int) -> float:
         0.222222
     """
     n, _, d, r = _counts("repetition_residual", workers, workers, copies, heard)
+    if n % d:
+        problem = f"copies = {d} must divide workers = {n}"
+        advice = f"copies in {divisors(n)}"
+        raise InvalidCode("repetition_residual", problem, advice)
     return n * math.comb(n - d, r) / math.comb(n, r)
 
 
@@ -133,7 +137,8 @@ def expander_residual(
     n = whole("expander_residual", "workers", workers, least=2)
     d = whole("expander_residual", "degree", degree, least=1, most=n - 1)
     s = whole("expander_residual", "late", late, least=0, most=n - 1)
-    if not 0 <= second_eigenvalue <= d:
+    real = isinstance(second_eigenvalue, int | float | np.number)
+    if not real or not 0 <= second_eigenvalue <= d:
         problem = f"second_eigenvalue = {second_eigenvalue} is not a magnitude"
         raise InvalidCode("expander_residual", problem, f"a number from 0 to {d}")
     return (second_eigenvalue / d) ** 2 * n * s / (n - s)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import eye_array, kron
 
 from codedgrad.codes.arguments import whole
-from codedgrad.codes.code import Code
+from codedgrad.codes.code import Code, a_code
 from codedgrad.codes.decoders import PerBlock
 from codedgrad.codes.sparse import tidy
 
@@ -34,6 +34,7 @@ def clustered(inner: Code, clusters: int) -> Code:
         >>> decode(code, one_late_in_every_cluster).is_exact
         True
     """
+    a_code("clustered", "inner", inner)
     clusters = whole("clustered", "clusters", clusters, least=1)
     shift = np.repeat(np.arange(clusters) * inner.workers, inner.messages)
     return Code(

@@ -15,13 +15,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.codes.decoders import EXACT, Bools, Decoder, residuals
+from codedgrad.codes.arguments import whole
+from codedgrad.codes.decoders import EXACT, Bools, Decoder, Floats, residuals
 from codedgrad.codes.sparse import Matrix
 from codedgrad.errors import InvalidCode, InvalidHeard
 
 __all__ = ["Code", "Decoding", "decode"]
 
-_NOISE = 1e-13  # a weight this far below the largest is a rounded zero
+_NOISE = 1e-13  # a message that adds this much less than the largest adds nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Code:
     """A gradient code: who adds up which parts, and what it survives.
 
     Codes are built by the families (`fractional`, `cyclic`, ...) or, from any
-    matrix, by `from_matrix`; they do not change afterwards.
+    matrix, by `from_matrix`. They are not to be changed; their arrays are read-only.
 
     Attributes:
         name: What built it, such as `cyclic(workers=8, tolerance=2)`.
@@ -83,11 +84,18 @@ class Code:
     inner: Code | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.B.data, self.B.indices, self.B.indptr):
-            array.flags.writeable = False
         owner = tuple(self.owner) or tuple(range(self.B.shape[0]))
         object.__setattr__(self, "owner", owner)
         self._check()
+        self._freeze()
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._freeze()  # pickling forgets it
+
+    def _freeze(self) -> None:
+        for array in (self.B.data, self.B.indices, self.B.indptr):
+            array.flags.writeable = False
 
     def _check(self) -> None:
         messages, parts = self.B.shape
@@ -104,12 +112,15 @@ class Code:
         if absent.size and self.tolerance is not None:
             problem = f"no message holds part {absent[0]}"
             raise InvalidCode(self.name, problem, "a non-zero in every column of B")
-        if len(self.owner) != messages or set(self.owner) != set(range(self.workers)):
+        if len(self.owner) != messages or not self._owners_are_workers():
             problem = "owner must name a worker for every message, and all workers"
             raise InvalidCode(self.name, problem, f"a tuple of {messages} workers")
-        if self.tolerance is not None and not 0 <= self.tolerance < self.workers:
-            problem = f"tolerance = {self.tolerance} is out of range"
-            raise InvalidCode(self.name, problem, f"0 to {self.workers - 1}")
+        if self.tolerance is not None:
+            whole(self.name, "tolerance", self.tolerance, 0, self.workers - 1)
+
+    def _owners_are_workers(self) -> bool:
+        numbers = all(type(worker) is int for worker in self.owner)
+        return numbers and set(self.owner) == set(range(self.workers))
 
     def __str__(self) -> str:
         return self.name
@@ -131,6 +142,11 @@ class Code:
     def workers(self) -> int:
         """Number of workers."""
         return max(self.owner) + 1
+
+    @cached_property
+    def row_norms(self) -> Floats:
+        """The l1 norm of the coefficients of each message, shape (messages,)."""
+        return np.asarray(abs(self.B).sum(axis=1))
 
     @cached_property
     def placement(self) -> tuple[tuple[int, ...], ...]:
@@ -165,7 +181,11 @@ class Code:
 
     def pattern(self, heard: Iterable[int]) -> Bools:
         """Return `heard` as a mask over messages, having checked it."""
-        numbers = np.asarray(heard if isinstance(heard, np.ndarray) else list(heard))
+        try:
+            given = heard if isinstance(heard, np.ndarray) else list(heard)
+            numbers = np.asarray(given)
+        except (TypeError, ValueError):  # not iterable, or ragged
+            raise InvalidHeard(_shortened(heard), self.messages) from None
         mask = np.zeros(self.messages, dtype=np.bool_)
         if numbers.size == 0:
             return mask
@@ -175,7 +195,7 @@ class Code:
             or numbers.min() < 0
             or numbers.max() >= self.messages
         ):
-            raise InvalidHeard(_shortened(numbers), self.messages)
+            raise InvalidHeard(_shortened(numbers.tolist()), self.messages)
         mask[numbers] = True
         return mask
 
@@ -207,8 +227,8 @@ def decode(code: Code, heard: Iterable[int]) -> Decoding:
         Decoding(weights=((0, 1.0),), residual=2.0)
     """
     weights = code.decoder.weights(code.pattern(heard)[None])[0]
-    size = np.abs(weights)
-    used = np.flatnonzero(size > _NOISE * size.max())
+    share = np.abs(weights) * code.row_norms
+    used = np.flatnonzero(share > _NOISE * share.max())
     a = np.zeros((1, code.messages))
     a[0, used] = weights[used]
     residual = float(residuals(code.B, a)[0])
@@ -217,6 +237,13 @@ def decode(code: Code, heard: Iterable[int]) -> Decoding:
     )
 
 
-def _shortened(numbers: NDArray[np.generic]) -> str:
-    text = str(numbers.tolist())
+def a_code(family: str, name: str, value: object) -> None:
+    """Raise unless `value` is a code."""
+    if not isinstance(value, Code):
+        problem = f"{name} must be a code, got {value!r}"
+        raise InvalidCode(family, problem, "cyclic(workers=4, tolerance=1)")
+
+
+def _shortened(given: object) -> str:
+    text = str(given)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -18,7 +18,7 @@ from codedgrad.codes.fractional import fractional
 from codedgrad.codes.null_space import best_draw, draw
 from codedgrad.errors import IllConditioned
 
-__all__ = ["cyclic"]
+__all__ = ["better_choices", "cyclic"]
 
 _CONSTRUCTIONS = ("best", "circulant", "random")
 _TRIED_UP_TO = 16  # late workers in advice; above it only near-total copies are fine
@@ -58,7 +58,11 @@ def cyclic(
     kind = one_of("cyclic", "construction", construction, _CONSTRUCTIONS)
     seed = whole("cyclic", "seed", seed, least=0)
     name = f"cyclic(workers={n}, tolerance={s}"
-    name += ")" if kind == "best" else f", construction={kind!r})"
+    name += {
+        "best": ")",
+        "circulant": ", construction='circulant')",
+        "random": f", construction='random', seed={seed})",
+    }[kind]
     if s in (0, n - 1):  # one possible support, and ones are its best coefficients
         return replace(fractional(n, s), name=name)
     if kind == "random":
@@ -70,7 +74,7 @@ def cyclic(
             code = best_draw(n, s, seed, name, below=found) or code
     if accept_amplification:
         return code
-    return refuse_above_limit(code, lambda: _choices(n, s))
+    return refuse_above_limit(code, lambda: better_choices(n, s))
 
 
 def _may_be_drawn(n: int, s: int) -> bool:
@@ -82,12 +86,12 @@ def _circulant(n: int, s: int, name: str, accept_amplification: bool) -> Code:
     numbers = circulant(n, s)
     found = numbers.window_amplification()
     if found > LIMIT and not accept_amplification:
-        raise IllConditioned(name, found, LIMIT, _choices(n, s))
+        raise IllConditioned(name, found, LIMIT, better_choices(n, s))
     return numbers.code(name)
 
 
-def _choices(n: int, s: int) -> list[str]:
-    """Return calls that build a better code than the one refused."""
+def better_choices(n: int, s: int) -> list[str]:
+    """Return calls that build a better code than one of these numbers refused."""
     choices = [f"cyclic(workers={n}, tolerance={s})"] if _is_fine(n, s) else []
     if n % (s + 1) == 0:
         choices.append(f"fractional(workers={n}, tolerance={s})")

@@ -10,7 +10,7 @@ tested against it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,11 @@ __all__ = [
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
-EXACT = 1e-16
-"""A residual up to this is rounding: every part's weight is 1 within 1e-8."""
+EXACT = 1e-13
+"""A residual up to this is rounding: every part's weight is 1 within 4e-7."""
 
-_DENSE = 512 * 512  # entries; beyond, the sparse iteration is faster than the SVD
+_DENSE = 512 * 512  # entries; beyond, iteration is tried before the SVD
+_LARGEST_DENSE = 4096 * 4096
 _CACHE_BYTES = 32 * 2**20
 
 
@@ -64,8 +65,10 @@ class LeastSquares:
     r"""The general decoder: $\min_a \lVert a^\top B_H - \mathbf 1^\top \rVert_2$.
 
     Of several minimisers it takes the one of least norm. Works on the rows heard
-    and the parts they hold; small systems by SVD, large ones by sparse iteration.
-    Answers are kept by pattern in a cache of bounded size.
+    and the parts they hold: by SVD up to 512 x 512, by sparse iteration beyond. Where
+    that does not converge, by SVD again; above 4096 x 4096 the weights are then the
+    best found, and their residual is still their own. Answers are kept by pattern in
+    a cache of bounded size.
     """
 
     def __init__(self, B: Matrix, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -104,13 +107,21 @@ class LeastSquares:
         rows = self._B[heard]
         parts = np.unique(rows.indices)
         if parts.size:  # the other parts weigh 0 whatever we choose
-            A, ones = rows[:, parts].T, np.ones(parts.size)
-            if heard.size * parts.size <= _DENSE:
-                answer[heard] = np.linalg.lstsq(A.toarray(), ones, rcond=None)[0]
-            else:
-                answer[heard] = lsmr(A, ones, atol=1e-15, btol=1e-15, conlim=0)[0]
+            answer[heard] = _least_squares(rows[:, parts].T)
         answer.flags.writeable = False
         return answer
+
+
+def _least_squares(A: Any) -> Floats:
+    """Return the x of least norm that brings `A` x nearest to ones."""
+    size, ones = A.shape[0] * A.shape[1], np.ones(A.shape[0])
+    if size > _DENSE:
+        most = 20 * min(A.shape)
+        x, stop, *_ = lsmr(A, ones, atol=1e-15, btol=1e-15, conlim=0, maxiter=most)
+        ran_out = 7
+        if stop != ran_out or size > _LARGEST_DENSE:
+            return np.asarray(x)
+    return np.asarray(np.linalg.lstsq(A.toarray(), ones, rcond=None)[0])
 
 
 class FirstHeard:
@@ -172,11 +183,10 @@ class NullSpace:
     def weights(self, heard: Bools) -> Floats:
         """Return exact weights where there are any, else those of least misfit."""
         answer = self._solve(heard)
-        again = ~(residuals(self._B, answer) <= EXACT)  # NaN too
-        if self._B.shape[0] * self._B.shape[1] > _DENSE:
-            # Up to s late there is a solution, and what an ill-conditioned code lost
-            # of it, iteration does not find: the residual says so.
-            again &= np.count_nonzero(~heard, axis=1) > self._N.shape[1]
+        # Up to s late there is a solution; if an ill-conditioned code has lost digits
+        # of it, the residual says so.
+        late = np.count_nonzero(~heard, axis=1)
+        again = (late > self._N.shape[1]) & (residuals(self._B, answer) > EXACT)
         if again.any():
             answer[again] = self._general.weights(heard[again])
         return answer
@@ -190,7 +200,10 @@ class NullSpace:
         late = np.count_nonzero(~heard, axis=1)
         for count in np.unique(late):
             alike = np.flatnonzero(late == count)
-            answer[alike] = self._with_late(heard[alike], int(count))
+            try:
+                answer[alike] = self._with_late(heard[alike], int(count))
+            except np.linalg.LinAlgError:  # a null space that is not generic
+                answer[alike] = self._general.weights(heard[alike])
         return answer
 
     def _with_late(self, heard: Bools, late: int) -> Floats:

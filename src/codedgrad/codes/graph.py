@@ -1,8 +1,9 @@
 """Codes from regular graphs.
 
 Raviv et al. (arXiv 1707.03858): workers and parts are the vertices of an expander,
-one common weight. Glasgow and Wootters ("Approximate gradient coding with
-optimal decoding"): workers are edges, parts are vertices, weights by least squares.
+one common weight (here `decoding="one-step"`). Glasgow and Wootters ("Approximate
+gradient coding with optimal decoding"): workers are edges, parts are vertices, weights
+by least squares.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ Sets: TypeAlias = NDArray[np.intp]  # shape (sets, late)
 _EXHAUSTIVE = 100_000
 _SAMPLES = 10_000
 _CHUNK = 2**21  # entries of the masks evaluated at once
+_MOST = 2 * 10**8  # entries of the masks evaluated in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,8 @@ class LateSets:
     """Batches of sets of late workers.
 
     Attributes:
-        all_of_them: Whether they are all there are (up to a turn).
-        batches: Arrays of shape (sets, late), made as they are asked for. A set may
-            come twice.
+        all_of_them: Whether they are all there are (up to a turn), each once.
+        batches: Arrays of shape (sets, late), made as they are asked for.
     """
 
     all_of_them: bool
@@ -39,7 +39,9 @@ class LateSets:
 def late_sets(workers: int, late: int, turns: bool = False) -> LateSets:
     """Return all sets of `late` workers up to 100,000, else the likely worst ones.
 
-    Beyond that: every window of neighbours, and 10,000 sets drawn with a fixed seed.
+    Beyond that: every window of neighbours, and 10,000 sets drawn with a fixed seed;
+    above 14,000 workers fewer of both, so that the time stays in bounds. Windows come
+    first, because they are nearly always the worst.
 
     Args:
         workers: Number of workers.
@@ -52,9 +54,15 @@ def late_sets(workers: int, late: int, turns: bool = False) -> LateSets:
         (True, [[[0], [1], [2], [3]]])
     """
     fixed = 1 if turns and late else 0
-    few = math.comb(workers - fixed, late - fixed) <= _EXHAUSTIVE
-    rest = _all(workers, late, fixed) if few else _random(workers, late)
-    return LateSets(few, chain(_windows(workers, late, turns), rest))
+    count = math.comb(workers - fixed, late - fixed)
+    affordable = max(1, _MOST // workers)
+    starts = np.arange(1 if turns else workers)[:affordable]
+    windows = (_windows(some, workers, late) for some in _cut(starts, workers))
+    if count <= min(_EXHAUSTIVE, affordable):
+        if 0 < late < workers:
+            return LateSets(True, chain(windows, _others(workers, late, fixed)))
+        return LateSets(True, iter([np.arange(late)[None]]))
+    return LateSets(False, chain(windows, _random(workers, late, affordable)))
 
 
 def heard_without(late: Sets, owner: Sequence[int]) -> Bools:
@@ -64,30 +72,32 @@ def heard_without(late: Sets, owner: Sequence[int]) -> Bools:
     return heard[:, np.asarray(owner)]
 
 
-def _windows(workers: int, late: int, turns: bool) -> Iterator[Sets]:
-    """Neighbouring workers: nearly always the worst sets, so they come first."""
-    if late < 2:
-        return  # then every set is a window
-    starts = np.arange(1 if turns else workers)
-    for some in np.array_split(starts, math.ceil(starts.size / _batch(workers))):
-        yield (some[:, None] + np.arange(late)) % workers
+def _windows(starts: Sets, workers: int, late: int) -> Sets:
+    return (starts[:, None] + np.arange(late)) % workers
 
 
-def _all(workers: int, late: int, fixed: int) -> Iterator[Sets]:
-    """All sets; with `fixed`, those that hold worker 0."""
-    first = range(fixed)
+def _others(workers: int, late: int, fixed: int) -> Iterator[Sets]:
+    """All sets but the windows; with `fixed`, those that hold worker 0."""
+    first = tuple(range(fixed))
     rest = combinations(range(fixed, workers), late - fixed)
-    while batch := list(islice(rest, _batch(workers))):
-        yield np.array([(*first, *others) for others in batch], dtype=np.intp).reshape(
-            len(batch), late
-        )
+    while some := list(islice(rest, _batch(workers))):
+        sets = np.array([first + others for others in some], dtype=np.intp)
+        gaps = np.count_nonzero(np.diff(sets, axis=1) > 1, axis=1)
+        around = (gaps == 1) & (sets[:, 0] == 0) & (sets[:, -1] == workers - 1)
+        others_only = sets[(gaps > 0) & ~around]
+        if len(others_only):
+            yield others_only
 
 
-def _random(workers: int, late: int) -> Iterator[Sets]:
-    rng, size = np.random.default_rng(0), _batch(workers)
-    for start in range(0, _SAMPLES, size):
-        draws = rng.random((min(size, _SAMPLES - start), workers))
+def _random(workers: int, late: int, most: int) -> Iterator[Sets]:
+    rng = np.random.default_rng(0)
+    for some in _cut(np.arange(min(_SAMPLES, most)), workers):
+        draws = rng.random((len(some), workers))
         yield np.argpartition(draws, late, axis=1)[:, :late]
+
+
+def _cut(numbers: Sets, workers: int) -> list[Sets]:
+    return np.array_split(numbers, math.ceil(numbers.size / _batch(workers)))
 
 
 def _batch(workers: int) -> int:

@@ -15,7 +15,7 @@ from codedgrad.codes.sparse import entries
 def stochastic(
     workers: int,
     copies: int,
-    straggle: float | Sequence[float] = 0.0,
+    straggle: float | Sequence[float],
     *,
     seed: int = 0,
 ) -> Code:
@@ -24,8 +24,8 @@ def stochastic(
     Worker $i$ of the $d$ that hold a part multiplies it by $1 / (d (1 - p_i))$, with
     $p_i$ its probability to be late. The sum of the messages heard is then right on
     average, whatever the gradients are; `bounds.stochastic_residual` says how far off
-    it is in one step. (The paper has one $p$ for all workers; a $p_i$ for each is
-    the natural extension.)
+    it is in one step. The paper has one $p$ for all workers; a $p_i$ for each is as in
+    the code published with Song and Choi, arXiv 2510.22539.
 
     Args:
         workers: Number of workers, and of parts.
@@ -47,5 +47,6 @@ def stochastic(
     parts = np.repeat(np.arange(n), d)
     values = 1.0 / (d * (1.0 - p[holders]))
     B = entries(holders, parts, values, (n, n))
-    name = f"stochastic(workers={n}, copies={d}, seed={seed})"
+    late = f"{p[0]:g}" if np.all(p == p[0]) else "one per worker"
+    name = f"stochastic(workers={n}, copies={d}, straggle={late}, seed={seed})"
     return Code(name, B, None, Fixed(B))
