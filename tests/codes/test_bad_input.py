@@ -252,6 +252,10 @@ def test_sparse_and_numpy_input_is_as_good_as_lists() -> None:
     assert decode(code, np.array([1], dtype=np.uint8)).is_exact
     assert decode(code, {1}).is_exact
     assert cyclic(np.int32(5), np.int64(2)).workers == 5
+    sparse, dense = (
+        from_null_space(H) for H in (coo_array([[1, 1, -2]]), [[1, 1, -2]])
+    )
+    np.testing.assert_array_equal(sparse.B.toarray(), dense.B.toarray())
 
 
 @pytest.mark.parametrize(
@@ -284,7 +288,7 @@ def test_a_code_is_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         code.B.data[0] = 7.0
     with pytest.raises(AttributeError):
-        code.tolerance = 4  # type: ignore[misc]
+        code.tolerance = 4
 
 
 def test_a_matrix_of_ones_own_is_copied() -> None:

@@ -9,7 +9,7 @@ messages heard, `H`, into the full gradient: `a @ B[H] @ G == G.sum(axis=0)`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -80,7 +80,7 @@ class Code:
     B: Matrix
     tolerance: int | None
     decoder: Decoder
-    owner: tuple[int, ...] = field(default=())
+    owner: tuple[int, ...] = ()
     inner: Code | None = None
 
     def __post_init__(self) -> None:

@@ -3,8 +3,8 @@ r"""How weights are found: one general way, and the fast ones.
 A decoder is asked about many patterns at once. Row `b` of `heard`, shape
 (patterns, messages), says which messages pattern `b` has; row `b` of the answer
 holds its weights, zero where nothing was heard. `LeastSquares` serves every
-matrix. The others know how their code was built, cost no dense solve, and are
-tested against it.
+matrix. The others know how their code was built, need no dense solve for the sets
+their code tolerates, and are tested against it.
 """
 
 from __future__ import annotations
@@ -186,13 +186,14 @@ class NullSpace:
         # Up to s late there is a solution; if an ill-conditioned code has lost digits
         # of it, the residual says so.
         late = np.count_nonzero(~heard, axis=1)
-        again = (late > self._N.shape[1]) & (residuals(self._B, answer) > EXACT)
+        exact = residuals(self._B, answer) <= EXACT  # not so for NaN
+        again = (late > self._N.shape[1]) & ~exact
         if again.any():
             answer[again] = self._general.weights(heard[again])
         return answer
 
     def decodable(self, heard: Bools) -> Bools:
-        """Return which patterns are consistent; never solves least squares."""
+        """Return which patterns are consistent, without looking for the best misfit."""
         return residuals(self._B, self._solve(heard)) <= EXACT
 
     def _solve(self, heard: Bools) -> Floats:

@@ -70,7 +70,7 @@ def from_null_space(
     """Build the cyclic code whose rows are orthogonal to those of `H`, and check it.
 
     Args:
-        H: Shape (tolerance, workers), real; every row must sum to 0.
+        H: Shape (tolerance, workers), real, dense or sparse; rows must sum to 0.
         name: What the code is to be called.
         accept_amplification: Build the code even if it loses digits.
 
@@ -80,7 +80,7 @@ def from_null_space(
                [ 0. ,  1. ,  0.5],
                [ 2. ,  0. ,  1. ]])
     """
-    null: Floats = np.asarray(_real(H, name, "H"))
+    null: Floats = tidy(_real(H, name, "H")).toarray()
     if not 0 < null.shape[0] < null.shape[1] or not np.all(np.isfinite(null)):
         problem = f"H must be a finite matrix, got shape {null.shape}"
         raise InvalidCode(name, problem, "shape (tolerance, workers)")
