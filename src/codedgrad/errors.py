@@ -5,7 +5,14 @@ CodedgradError
 ├── InvalidCode        (also ValueError)  parameters no such code, or bound, has
 │   └── IllConditioned                    a code that exists but would lose digits
 ├── InvalidHeard       (also ValueError)  not a set of messages of this code
-└── InvalidOption      (also ValueError)  a word of the command line that will not do
+├── InvalidDelays      (also ValueError)  a delay model or recording that cannot be
+├── InvalidScheme      (also ValueError)  a scheme, or a stop rule, that cannot be
+├── InvalidScenario    (also ValueError)  a key of a scenario that will not do
+├── InvalidOption      (also ValueError)  a word of the command line that will not do
+├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
+└── ProtocolError      (also RuntimeError) a mistake of ours: a driver's or a scheme's
+    ├── BrokenPlan                        an answer of a plan that cannot be meant
+    └── StuckStep                         nothing can happen any more, the step is open
 ```
 """
 
@@ -14,11 +21,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "BrokenPlan",
     "CodedgradError",
     "IllConditioned",
     "InvalidCode",
+    "InvalidDelays",
     "InvalidHeard",
     "InvalidOption",
+    "InvalidScenario",
+    "InvalidScheme",
+    "InvalidTrace",
+    "ProtocolError",
+    "StuckStep",
 ]
 
 
@@ -75,6 +89,25 @@ class IllConditioned(InvalidCode):
         self.args = (family, amplification, limit, self.choices)  # survives pickling
 
 
+class InvalidDelays(CodedgradError, ValueError):
+    """A model of delays, or a recording of them, breaks a rule.
+
+    Attributes:
+        model: Who was asked, such as `markov`, or the file at fault.
+        problem: The rule that is broken, with the values given.
+        advice: What would work, such as `a number from 0 to 1`.
+    """
+
+    def __init__(self, model: str, problem: str, advice: str) -> None:
+        super().__init__(model, problem, advice)
+        self.model = model
+        self.problem = problem
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.problem}; try {self.advice}"
+
+
 class InvalidHeard(CodedgradError, ValueError):
     """What was heard is not a set of messages of the code at hand.
 
@@ -110,3 +143,94 @@ class InvalidOption(CodedgradError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.option}; try {self.advice}"
+
+
+class InvalidScheme(CodedgradError, ValueError):
+    """A scheme, or a stop rule, that cannot be.
+
+    Attributes:
+        problem: The rule that is broken, with the values given.
+        advice: What would work.
+    """
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(problem, advice)
+        self.problem = problem
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.problem}; try {self.advice}"
+
+
+class InvalidScenario(CodedgradError, ValueError):
+    """A scenario that cannot be simulated.
+
+    Attributes:
+        where: The file and the key, as far as known.
+        problem: What is wrong with it.
+        advice: What would be right.
+    """
+
+    def __init__(self, where: str, problem: str, advice: str) -> None:
+        super().__init__(where, problem, advice)
+        self.where = where
+        self.problem = problem
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}; try {self.advice}"
+
+
+class InvalidTrace(CodedgradError, ValueError):
+    """A file that is not a trace, or cannot be read as one.
+
+    Attributes:
+        path: The file.
+        problem: What is wrong, and on which line.
+    """
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+class ProtocolError(CodedgradError, RuntimeError):
+    """A driver or a scheme does what none may do; please report it, with the trace."""
+
+
+class BrokenPlan(ProtocolError):
+    """A plan gave an answer that cannot be meant.
+
+    Attributes:
+        answer: The order or decision.
+        problem: Why not.
+    """
+
+    def __init__(self, answer: object, problem: str) -> None:
+        super().__init__(answer, problem)
+        self.answer = answer
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"the plan's {self.answer} {self.problem}"
+
+
+class StuckStep(ProtocolError):
+    """Nothing can happen any more and the step is open, or far too much happens.
+
+    Attributes:
+        step: The step.
+        problem: Which of the two.
+    """
+
+    def __init__(self, step: int, problem: str) -> None:
+        super().__init__(step, problem)
+        self.step = step
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.problem}"

@@ -16,6 +16,7 @@ from codedgrad.codes.erasurehead import erasurehead
 from codedgrad.codes.fractional import fractional
 from codedgrad.codes.graph import edge_graph, vertex_graph
 from codedgrad.codes.own import from_matrix, from_null_space
+from codedgrad.codes.refined import refined
 from codedgrad.codes.stochastic import stochastic
 from codedgrad.codes.uncoded import uncoded
 
@@ -51,6 +52,7 @@ __all__ = [
     "fractional",
     "from_matrix",
     "from_null_space",
+    "refined",
     "stochastic",
     "uncoded",
     "vertex_graph",

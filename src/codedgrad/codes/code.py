@@ -156,6 +156,16 @@ class Code:
             held[worker].update(self._support(message).tolist())
         return tuple(tuple(sorted(parts)) for parts in held)
 
+    @cached_property
+    def rows(self) -> tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]:
+        """The parts, ascending, and the coefficients of every message."""
+        B = self.B
+        borders = zip(B.indptr[:-1].tolist(), B.indptr[1:].tolist(), strict=True)
+        parts, values = B.indices.tolist(), B.data.tolist()
+        return tuple(
+            (tuple(parts[low:high]), tuple(values[low:high])) for low, high in borders
+        )
+
     @property
     def load(self) -> int:
         """The most parts that one worker computes in a step."""

@@ -1,0 +1,103 @@
+"""What is to be done: the only things a coordinator ever says."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+__all__ = [
+    "Assign",
+    "Combine",
+    "Command",
+    "Cut",
+    "Drop",
+    "GiveUp",
+    "Order",
+    "Segment",
+    "Upload",
+    "WakeAt",
+]
+
+
+class Segment(Struct, frozen=True, tag=True, gc=False):
+    """An ordered list of parts for one worker, with one running sum.
+
+    Attributes:
+        id: One counter a step numbers segments and messages alike.
+        worker: Whose it is.
+        parts: In the order in which they are to be merged; not empty.
+        coefficients: What each part gradient is multiplied by.
+    """
+
+    id: int
+    worker: int
+    parts: tuple[int, ...]
+    coefficients: tuple[float, ...]
+
+
+class Assign(Struct, frozen=True, tag=True, gc=False):
+    """Append a segment to its worker's queue; with a message id, upload when closed."""
+
+    step: int
+    segment: Segment
+    message: int | None
+
+
+class Cut(Struct, frozen=True, tag=True, gc=False):
+    """Close a segment at max(keep, parts merged by then); the sum is kept.
+
+    `keep` = 0 means now. The coordinator proposes the border, the worker disposes.
+    """
+
+    step: int
+    worker: int
+    segment: int
+    keep: int
+
+
+class Upload(Struct, frozen=True, tag=True, gc=False):
+    """Send the sum of some segments in one message, as soon as all are closed."""
+
+    step: int
+    worker: int
+    message: int
+    segments: tuple[int, ...]
+
+
+class Drop(Struct, frozen=True, tag=True, gc=False):
+    """Abandon and release everything of a step."""
+
+    step: int
+    worker: int
+
+
+class WakeAt(Struct, frozen=True, tag=True, gc=False):
+    """Fire a timer at `at` seconds. Replaces the one before."""
+
+    step: int
+    at: float
+
+
+class Combine(Struct, frozen=True, tag=True, gc=False):
+    """The step is done: the gradient is the weighted sum of these messages.
+
+    Everything else of the step is to be dropped, by all workers.
+    """
+
+    step: int
+    weights: tuple[tuple[int, float], ...]
+    residual: float
+
+
+class GiveUp(Struct, frozen=True, tag=True, gc=False):
+    """The step has ended without a sum. Implies a drop by all workers, too."""
+
+    step: int
+    reason: str
+
+
+Order: TypeAlias = Assign | Cut | Upload | Drop
+"""What goes to one worker."""
+
+Command: TypeAlias = Order | WakeAt | Combine | GiveUp

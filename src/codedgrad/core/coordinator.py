@@ -1,0 +1,240 @@
+"""The one that decides: events in, commands out.
+
+The rules:
+
+1. A step is open from its `StepStarted` to its one end, `Combine` or `GiveUp`. A later
+   step supersedes an open one; an earlier or repeated one is ignored.
+2. Every event first changes the state, then the plan of the step is asked once. What
+   changes nothing (repeated, unknown, late, of a lost worker) is not shown to the plan.
+3. While a step is open a timer is set. It is shown to the plan only when it is due.
+4. Nothing here reads a clock, draws a number or sees a gradient: the same events give
+   the same commands, on any machine.
+
+```text
+              StepStarted                       Finish -> Combine
+    closed ---------------> open --------------------------------------> closed
+                            | ^                 Fail, cancelled,
+                 any event  | | Wait, Ask       superseded -> GiveUp
+                            +-+
+```
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from codedgrad.core.commands import Combine, Command, GiveUp, WakeAt
+from codedgrad.core.events import (
+    Event,
+    MessageArrived,
+    MessageFailed,
+    Progressed,
+    StepCancelled,
+    StepStarted,
+    TimerFired,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.core.history import History
+from codedgrad.core.patience import Patience
+from codedgrad.core.plan import (
+    Ask,
+    Capabilities,
+    Decision,
+    Fail,
+    Finish,
+    Plan,
+    Scheme,
+    Wait,
+)
+from codedgrad.core.state import State
+from codedgrad.errors import BrokenPlan, ProtocolError
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator:
+    """Turns events into commands for one training run.
+
+    Attributes:
+        scheme: How steps are planned and ended.
+        history: What was seen of past steps.
+        ignored: How many events changed nothing, by reason: `late` (of a step that is
+            not open), `repeated`, `unknown`, `inconsistent`, `lost`, `early`.
+
+    Example:
+        >>> from codedgrad.core.events import MessageArrived, StepStarted
+        >>> from codedgrad.schemes import fractional
+        >>> coordinator = Coordinator(fractional(workers=2, tolerance=1))
+        >>> for command in coordinator.handle(StepStarted(0, at=0.0)):
+        ...     print(command)
+        Assign(step=0, segment=Segment(id=0, worker=0, parts=(0, 1), \
+coefficients=(1.0, 1.0)), message=1)
+        Assign(step=0, segment=Segment(id=2, worker=1, parts=(0, 1), \
+coefficients=(1.0, 1.0)), message=3)
+        WakeAt(step=0, at=600.0)
+        >>> coordinator.handle(MessageArrived(0, 1, message=3, cuts=((2, 2),), at=1.5))
+        [Combine(step=0, weights=((3, 1.0),), residual=0.0)]
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        capabilities: Capabilities | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.scheme = scheme
+        self.history = History(scheme.workers)
+        self.ignored: Counter[str] = Counter()
+        self._capabilities = capabilities or Capabilities()
+        self._patience = patience or Patience()
+        self._placement = tuple(frozenset(parts) for parts in scheme.placement)
+        self._alive = [True] * scheme.workers
+        self._last = -1  # highest step seen
+        self._now = -math.inf
+        self._state: State | None = None
+        self._plan: Plan | None = None
+        self._until = math.inf
+
+    @property
+    def state(self) -> State | None:
+        """The open step, if one is."""
+        return self._state
+
+    @property
+    def alive(self) -> tuple[bool, ...]:
+        """For every worker, whether it is there."""
+        return tuple(self._alive)
+
+    def handle(self, event: Event) -> list[Command]:
+        """Return what to do about an event, in order.
+
+        Raises:
+            ProtocolError: If time runs backwards, a driver's mistake.
+            BrokenPlan: If the plan's answer cannot be meant, a scheme's mistake.
+        """
+        if not event.at >= self._now:
+            raise ProtocolError(f"{event} comes before {self._now}; drivers stamp "
+                                "events in order")  # fmt: skip
+        self._now = event.at
+        match event:
+            case StepStarted(step):
+                return self._start(step)
+            case TimerFired():
+                return self._timer(event)
+            case WorkerLost(worker) | WorkerJoined(worker):
+                return self._membership(event, worker)
+            case StepCancelled(step):
+                if self._state is None or step != self._state.step:
+                    return self._ignore("late")
+                return self._end(GiveUp(step, "cancelled"))
+            case Progressed() | MessageArrived() | MessageFailed():
+                return self._report(event)
+
+    def _start(self, step: int) -> list[Command]:
+        if step <= self._last:
+            return self._ignore("late")
+        commands: list[Command] = []
+        if self._state is not None:
+            self._state.now = self._now
+            commands += self._end(GiveUp(self._state.step, "superseded"))
+        self._last = step
+        self.history.settle()
+        state = State(
+            step,
+            self._now,
+            self._placement,
+            self.scheme.parts,
+            self._alive,
+            self._patience.deadline(self.history),
+            self._capabilities,
+        )
+        plan = self.scheme.plan(step, self.history)
+        self._state, self._plan, self._until = state, plan, math.inf
+        return commands + self._carry_out(state, plan.first(state))
+
+    def _timer(self, event: TimerFired) -> list[Command]:
+        if self._state is None:
+            return self._ignore("late")
+        if not self._now >= self._until:
+            return self._ignore("early")
+        return self._judge(self._state, event)
+
+    def _membership(
+        self, event: WorkerLost | WorkerJoined, worker: int
+    ) -> list[Command]:
+        if not 0 <= worker < len(self._alive):
+            return self._ignore("unknown")
+        joined = isinstance(event, WorkerJoined)
+        if self._alive[worker] == joined:
+            return self._ignore("repeated")
+        self._alive[worker] = joined
+        if self._state is None:
+            return []
+        if not joined:
+            self._state.now = self._now
+            self._state.forget(worker, "lost")
+        return self._judge(self._state, event)
+
+    def _report(
+        self, event: Progressed | MessageArrived | MessageFailed
+    ) -> list[Command]:
+        state = self._state
+        if state is None or event.step != state.step:
+            if isinstance(event, MessageArrived):
+                self.history.arrived_late(event)
+            return self._ignore("late")
+        state.now = self._now
+        refused = state.accept(event)
+        if refused:
+            return self._ignore(refused)
+        return self._judge(state, event)
+
+    def _judge(self, state: State, event: Event) -> list[Command]:
+        assert self._plan is not None  # a step is open
+        state.now = self._now
+        return self._carry_out(state, self._plan.judge(state, event))
+
+    def _carry_out(self, state: State, decision: Decision) -> list[Command]:
+        match decision:
+            case Wait(until):
+                return self._wake(state, until)
+            case Ask(orders, until):
+                for order in orders:
+                    state.obey(order)
+                return [*orders, *self._wake(state, until)]
+            case Finish(weights, residual):
+                self._check_weights(state, decision)
+                return self._end(Combine(state.step, weights, residual))
+            case Fail(reason):
+                return self._end(GiveUp(state.step, reason))
+
+    def _wake(self, state: State, until: float) -> list[Command]:
+        if not self._now < until < math.inf:
+            problem = f"waits until {until}, which is not after {self._now}, or never"
+            raise BrokenPlan(self._plan, problem)
+        if until == self._until:
+            return []
+        self._until = until
+        return [WakeAt(state.step, until)]
+
+    def _check_weights(self, state: State, decision: Finish) -> None:
+        for message, weight in decision.weights:
+            known = state.messages.get(message)
+            if known is None or known.arrived is None:
+                raise BrokenPlan(decision, f"uses message {message}, which is not here")
+            if not math.isfinite(weight):
+                raise BrokenPlan(decision, "has a weight that is not finite")
+
+    def _end(self, end: Combine | GiveUp) -> list[Command]:
+        assert self._state is not None  # a step is open
+        self._state.now = self._now
+        self.history.ended(self._state, combined=isinstance(end, Combine))
+        self._state = self._plan = None
+        self._until = math.inf
+        return [end]
+
+    def _ignore(self, reason: str) -> list[Command]:
+        self.ignored[reason] += 1
+        return []

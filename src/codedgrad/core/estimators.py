@@ -1,0 +1,204 @@
+r"""What history says about the next step: speed, reliability, and who is slow now.
+
+Each is a recipe (a frozen dataclass) for a tracker; `history.follow(recipe)` keeps it
+up to date. All of them know censored times: a worker that was dropped after $\tau$
+seconds took longer than $\tau$, and that is evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codedgrad.core.history import Observation, per_part
+
+__all__ = ["HiddenMarkov", "Law", "Reliability", "Speed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    r"""Exponentially weighted mean of log time, per worker.
+
+    $\log \hat x \leftarrow (1 - w) \log \hat x + w \log x$ with $x$ the seconds for the
+    uncoded load. A censored step counts as the larger of its lower bound and the
+    estimate so far: it may raise the estimate, never lower it.
+
+    Attributes:
+        weight: $w$ in (0, 1]; 0.3 forgets in about three steps.
+        share: The share of the time in proportion to the load.
+        unit: Parts in the uncoded load.
+    """
+
+    weight: float = 0.3
+    share: float = 1.0
+    unit: float = 1.0
+
+    def start(self, workers: int) -> _SpeedTracker:
+        """Return a tracker that knows nothing yet."""
+        return _SpeedTracker(self, workers)
+
+
+class _SpeedTracker:
+    """Seconds for the uncoded load, by worker; None where nothing was seen."""
+
+    def __init__(self, recipe: Speed, workers: int) -> None:
+        self._recipe = recipe
+        self.seconds: list[float | None] = [None] * workers
+
+    def update(self, observations: Sequence[Observation | None]) -> None:
+        """Learn from a step."""
+        for worker, seen in enumerate(observations):
+            if seen is not None:
+                self._learn(worker, seen)
+
+    def _learn(self, worker: int, seen: Observation) -> None:
+        recipe, before = self._recipe, self.seconds[worker]
+        x = 0.0
+        if seen.done > 0:
+            x = per_part(seen.seconds, seen.done, recipe.share, recipe.unit)
+        if seen.is_censored:
+            parts = seen.done + seen.pending
+            least = per_part(seen.elapsed, parts, recipe.share, recipe.unit)
+            x = max(x, least, before or 0.0) if seen.done == 0 else max(x, least)
+        if x <= 0.0:
+            return  # a step of no length says nothing about speed
+        if before is None:
+            self.seconds[worker] = x
+        else:
+            w = recipe.weight
+            self.seconds[worker] = math.exp(
+                (1 - w) * math.log(before) + w * math.log(x)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    r"""Beta posterior of the probability to be late, with forgetting.
+
+    From the uniform prior, $\hat p = (m + 1) / (N + 2)$ with $m$ of $N$ steps missed;
+    both counts are multiplied by `forget` at every step, so that drift is followed.
+
+    Attributes:
+        forget: In (0, 1]; 0.99 remembers about a hundred steps, 1 all.
+    """
+
+    forget: float = 0.99
+
+    def start(self, workers: int) -> _ReliabilityTracker:
+        """Return a tracker that knows nothing yet."""
+        return _ReliabilityTracker(self.forget, workers)
+
+
+class _ReliabilityTracker:
+    """Counts of steps and of steps missed, by worker."""
+
+    def __init__(self, forget: float, workers: int) -> None:
+        self._forget = forget
+        self._missed = [0.0] * workers
+        self._seen = [0.0] * workers
+
+    def update(self, observations: Sequence[Observation | None]) -> None:
+        """Learn from a step."""
+        for worker, seen in enumerate(observations):
+            if seen is not None:
+                self._missed[worker] *= self._forget
+                self._seen[worker] *= self._forget
+                self._missed[worker] += seen.is_censored
+                self._seen[worker] += 1.0
+
+    @property
+    def straggle(self) -> tuple[float, ...]:
+        """The mean of the posterior of being late, by worker."""
+        return tuple(
+            (missed + 1.0) / (seen + 2.0)
+            for missed, seen in zip(self._missed, self._seen, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    r"""Seconds per part: a floor plus an exponential excess of the given mean."""
+
+    floor: float
+    mean: float
+
+    def log_density(self, x: float) -> float:
+        """Return the log density at `x` seconds per part."""
+        if x < self.floor:
+            return -math.inf
+        return -math.log(self.mean) - (x - self.floor) / self.mean
+
+    def log_survival(self, x: float) -> float:
+        """Return the log probability to take longer than `x` seconds per part."""
+        return -max(0.0, x - self.floor) / self.mean
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenMarkov:
+    r"""Two-state filter: is a worker in its slow state, given its censored times?
+
+    A worker turns slow with probability `enter` and recovers with `leave` from one step
+    to the next; in a step its time per part follows the law of its state. The
+    likelihood of a step is the density of the time per part where parts were seen, and
+    the survival function where none was; then one step of the chain is taken.
+
+    Attributes:
+        enter: P(fast -> slow).
+        leave: P(slow -> fast).
+        fast: Law of the fast state.
+        slow: Law of the slow state.
+    """
+
+    enter: float
+    leave: float
+    fast: Law
+    slow: Law
+
+    def start(self, workers: int) -> _MarkovTracker:
+        """Return a tracker at the stationary distribution."""
+        return _MarkovTracker(self, workers)
+
+
+class _MarkovTracker:
+    """Probability of the slow state in the coming step, by worker."""
+
+    def __init__(self, recipe: HiddenMarkov, workers: int) -> None:
+        self._recipe = recipe
+        total = recipe.enter + recipe.leave
+        stationary = recipe.enter / total if total > 0 else 0.5
+        self.slow = [stationary] * workers
+
+    def update(self, observations: Sequence[Observation | None]) -> None:
+        """Learn from a step, then look one step ahead."""
+        enter, leave = self._recipe.enter, self._recipe.leave
+        for worker, seen in enumerate(observations):
+            p = self.slow[worker]
+            if seen is not None:
+                p = self._posterior(p, seen)
+            self.slow[worker] = p * (1.0 - leave) + (1.0 - p) * enter
+
+    def _posterior(self, p: float, seen: Observation) -> float:
+        fast, slow = self._recipe.fast, self._recipe.slow
+        if seen.done > 0:
+            x = seen.seconds / seen.done
+            gain = _difference(slow.log_density(x), fast.log_density(x))
+        elif seen.pending > 0:
+            x = seen.elapsed / seen.pending
+            gain = slow.log_survival(x) - fast.log_survival(x)
+        else:
+            return p
+        if p in (0.0, 1.0):
+            return p
+        return _logistic(math.log(p) - math.log1p(-p) + gain)
+
+
+def _difference(a: float, b: float) -> float:
+    """Return a - b; 0 where neither law can have given the time."""
+    return 0.0 if a == b == -math.inf else a - b
+
+
+def _logistic(x: float) -> float:
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    return math.exp(x) / (1.0 + math.exp(x)) if x > -700 else 0.0

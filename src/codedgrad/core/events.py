@@ -1,0 +1,107 @@
+"""What happened: the only things a coordinator is ever told.
+
+All carry `at`, seconds on the driver's own clock, stamped by the driver when it feeds
+the event; never less than that of the event before.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+__all__ = [
+    "Event",
+    "MessageArrived",
+    "MessageFailed",
+    "Progressed",
+    "StepCancelled",
+    "StepStarted",
+    "TimerFired",
+    "WorkerJoined",
+    "WorkerLost",
+]
+
+
+class StepStarted(Struct, frozen=True, tag=True, gc=False):
+    """The parameters of `step` are published. Ignored unless it is a later step."""
+
+    step: int
+    at: float
+
+
+class Progressed(Struct, frozen=True, tag=True, gc=False):
+    """A worker has merged the first `done` parts of a segment.
+
+    `closed` is final: no part will be added. It is sent once.
+    """
+
+    step: int
+    worker: int
+    segment: int
+    done: int
+    closed: bool
+    at: float
+
+
+class MessageArrived(Struct, frozen=True, tag=True, gc=False):
+    """A message is in the driver's hands.
+
+    `cuts` are its (segment, parts merged) pairs. They are all one needs to know what
+    was added up, and say that those segments are closed.
+    """
+
+    step: int
+    worker: int
+    message: int
+    cuts: tuple[tuple[int, int], ...]
+    at: float
+
+
+class MessageFailed(Struct, frozen=True, tag=True, gc=False):
+    """A message will never come, or cannot be used."""
+
+    step: int
+    worker: int
+    message: int
+    reason: str
+    at: float
+
+
+class WorkerLost(Struct, frozen=True, tag=True, gc=False):
+    """A worker is gone, and what it had not sent with it."""
+
+    worker: int
+    at: float
+
+
+class WorkerJoined(Struct, frozen=True, tag=True, gc=False):
+    """A vacant worker number is filled again, by somebody who knows nothing."""
+
+    worker: int
+    at: float
+
+
+class TimerFired(Struct, frozen=True, tag=True, gc=False):
+    """The moment asked for by `WakeAt` has come. Early or repeated is harmless."""
+
+    at: float
+
+
+class StepCancelled(Struct, frozen=True, tag=True, gc=False):
+    """Nobody wants the sum of `step` any more."""
+
+    step: int
+    at: float
+
+
+Event: TypeAlias = (
+    StepStarted
+    | Progressed
+    | MessageArrived
+    | MessageFailed
+    | WorkerLost
+    | WorkerJoined
+    | TimerFired
+    | StepCancelled
+)

@@ -1,0 +1,332 @@
+"""What is known of an open step. Plans read it; only the coordinator writes it.
+
+Two doors lead in: `obey` takes a plan's orders, and raises `BrokenPlan` if one cannot
+be meant; `accept` takes what workers report, and turns away whatever is repeated,
+unknown or contradicts what was final.
+"""
+
+from __future__ import annotations
+
+import math
+
+from codedgrad.core.commands import Assign, Cut, Drop, Order, Segment, Upload
+from codedgrad.core.events import MessageArrived, MessageFailed, Progressed
+from codedgrad.core.ledger import Ledger
+from codedgrad.core.patience import Deadline
+from codedgrad.core.plan import Capabilities
+from codedgrad.errors import BrokenPlan
+
+__all__ = ["MessageState", "SegmentState", "State"]
+
+
+class SegmentState:
+    """A segment as far as the coordinator knows.
+
+    Attributes:
+        segment: What was ordered.
+        assigned: When, seconds.
+        done: Parts known to be merged; final once closed.
+        closed: No part will be added.
+        gone: Its sum no longer exists: lost, dropped, or found to be bad.
+        marks: (done, at) of every report, in order.
+        ended: `open`, `answered` (all parts), `cut`, `dropped` or `lost`.
+        ended_at: When that was decided; observations are censored there.
+        keep: The border that a cut proposed.
+    """
+
+    __slots__ = (
+        "assigned",
+        "closed",
+        "done",
+        "ended",
+        "ended_at",
+        "gone",
+        "keep",
+        "marks",
+        "segment",
+    )
+
+    def __init__(self, segment: Segment, assigned: float) -> None:
+        self.segment = segment
+        self.assigned = assigned
+        self.done = 0
+        self.closed = False
+        self.gone = False
+        self.marks: list[tuple[int, float]] = []
+        self.ended = "open"
+        self.ended_at = math.inf
+        self.keep = len(segment.parts)
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """The parts known to be in the sum."""
+        return self.segment.parts[: self.done]
+
+
+class MessageState:
+    """A message as far as the coordinator knows.
+
+    Attributes:
+        id: Its number.
+        worker: Who is to send it.
+        segments: Whose sums it adds up.
+        asked: When it was ordered, seconds.
+        arrived: When it was heard; None if it was not.
+        gone: It will never be: its worker was lost or dropped, or it failed.
+        cuts: (segment, parts merged) of what was heard.
+    """
+
+    __slots__ = ("arrived", "asked", "cuts", "gone", "id", "segments", "worker")
+
+    def __init__(
+        self, id: int, worker: int, segments: tuple[int, ...], asked: float
+    ) -> None:
+        self.id = id
+        self.worker = worker
+        self.segments = segments
+        self.asked = asked
+        self.arrived: float | None = None
+        self.gone = False
+        self.cuts: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def pending(self) -> bool:
+        """Whether it may still come."""
+        return self.arrived is None and not self.gone
+
+
+class State:
+    """An open step.
+
+    Attributes:
+        step: Its number.
+        started: When, seconds.
+        now: Of the latest event, seconds.
+        alive: For every worker, whether it is there. Shared with the coordinator.
+        spoke: When each worker was last heard of in this step; -inf if never.
+        segments: All of this step, by id.
+        messages: All of this step, by id.
+        heard: Ids of the messages heard, in order of arrival.
+        held: Ids of the segments of each worker, in the order they were given.
+        ledger: Where every part stands.
+        next_id: The number of the next segment or message.
+        deadline: How long a plan may wait at most, and why.
+        capabilities: What the engine can do.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        at: float,
+        placement: tuple[frozenset[int], ...],
+        parts: int,
+        alive: list[bool],
+        deadline: Deadline,
+        capabilities: Capabilities,
+    ) -> None:
+        self.step = step
+        self.started = at
+        self.now = at
+        self.alive = alive
+        self.parts = parts
+        self.placement = placement
+        self.deadline = deadline
+        self.capabilities = capabilities
+        self.segments: dict[int, SegmentState] = {}
+        self.messages: dict[int, MessageState] = {}
+        self.heard: list[int] = []
+        self.held: list[list[int]] = [[] for _ in alive]
+        self.spoke = [-math.inf] * len(alive)
+        self.ledger = Ledger(parts)
+        self.next_id = 0
+        self._asked: dict[int, list[int]] = {}  # worker -> its message ids
+
+    @property
+    def missing(self) -> int:
+        """How many parts nobody has finished."""
+        return self.ledger.missing
+
+    def row(self, message: int) -> dict[int, float]:
+        """Return the coefficients, by part, of a message that was heard."""
+        row: dict[int, float] = {}
+        for id_, done in self.messages[message].cuts:
+            segment = self.segments[id_].segment
+            for part, coefficient in zip(
+                segment.parts[:done], segment.coefficients, strict=False
+            ):
+                row[part] = row.get(part, 0.0) + coefficient
+        return row
+
+    # -- a plan's orders -------------------------------------------------------------
+
+    def obey(self, order: Order) -> None:
+        """Note an order that is about to be given."""
+        match order:
+            case Assign(step, segment, message):
+                self._check(step, segment.worker, order)
+                self._check_segment(segment, order)
+                self._number(segment.id, order)
+                self.segments[segment.id] = SegmentState(segment, self.now)
+                self.held[segment.worker].append(segment.id)
+                self.ledger.assign(segment.parts)
+                if message is not None:
+                    self._expect(message, segment.worker, (segment.id,), order)
+            case Cut(step, worker, id_, keep):
+                self._check(step, worker, order)
+                known = self._own(id_, worker, order)
+                if keep < 0:
+                    raise BrokenPlan(order, "keeps less than nothing")
+                if keep < len(known.segment.parts) and not known.closed:
+                    known.ended, known.ended_at = "cut", self.now
+                    known.keep = min(known.keep, keep)
+            case Upload(step, worker, message, segments):
+                self._check(step, worker, order)
+                if not segments or len(set(segments)) < len(segments):
+                    raise BrokenPlan(order, "names no segment, or one twice")
+                for id_ in segments:
+                    self._own(id_, worker, order)
+                self._expect(message, worker, segments, order)
+            case Drop(step, worker):
+                self._check(step, worker, order)
+                self.forget(worker, "dropped")
+
+    def _check(self, step: int, worker: int, order: Order) -> None:
+        if step != self.step:
+            raise BrokenPlan(order, f"is not of the open step {self.step}")
+        if not 0 <= worker < len(self.alive) or not self.alive[worker]:
+            raise BrokenPlan(order, "goes to a worker that is not there")
+
+    def _check_segment(self, segment: Segment, order: Order) -> None:
+        parts, coefficients = segment.parts, segment.coefficients
+        if not parts or len(coefficients) != len(parts):
+            raise BrokenPlan(order, "needs parts, and a coefficient for each")
+        if len(set(parts)) < len(parts):
+            raise BrokenPlan(order, "has a part twice")
+        if not self.placement[segment.worker].issuperset(parts):
+            raise BrokenPlan(order, "has a part that is not placed with its worker")
+        if not all(map(math.isfinite, coefficients)):
+            raise BrokenPlan(order, "has a coefficient that is not finite")
+
+    def _own(self, id_: int, worker: int, order: Order) -> SegmentState:
+        known = self.segments.get(id_)
+        if known is None or known.segment.worker != worker or known.gone:
+            raise BrokenPlan(order, f"names segment {id_}, which that worker has not")
+        return known
+
+    def _number(self, id_: int, order: Order) -> None:
+        if id_ != self.next_id:
+            raise BrokenPlan(order, f"is numbered {id_}, the next is {self.next_id}")
+        self.next_id += 1
+
+    def _expect(
+        self, id_: int, worker: int, segments: tuple[int, ...], order: Order
+    ) -> None:
+        self._number(id_, order)
+        self.messages[id_] = MessageState(id_, worker, segments, self.now)
+        self._asked.setdefault(worker, []).append(id_)
+
+    # -- what workers report ---------------------------------------------------------
+
+    def accept(self, event: Progressed | MessageArrived | MessageFailed) -> str:
+        """Note a report; return why not, in a word, if it is turned away."""
+        if not 0 <= event.worker < len(self.alive):
+            return "unknown"
+        if not self.alive[event.worker]:
+            return "lost"
+        match event:
+            case Progressed():
+                refused = self._progress(event)
+            case MessageArrived():
+                refused = self._arrive(event)
+            case MessageFailed():
+                refused = self._fail(event)
+        if not refused:
+            self.spoke[event.worker] = self.now
+        return refused
+
+    def _progress(self, event: Progressed) -> str:
+        known = self.segments.get(event.segment)
+        if known is None or known.segment.worker != event.worker:
+            return "unknown"
+        if known.gone or known.closed or event.done < known.done:
+            return "repeated"
+        if event.done == known.done and not event.closed:
+            return "repeated"
+        if event.done > len(known.segment.parts):
+            return "inconsistent"
+        self._advance(known, event.done, event.closed)
+        return ""
+
+    def _arrive(self, event: MessageArrived) -> str:
+        message = self.messages.get(event.message)
+        if message is None or message.worker != event.worker:
+            return "unknown"
+        if not message.pending:
+            return "repeated"
+        if tuple(sorted(id_ for id_, _ in event.cuts)) != tuple(
+            sorted(message.segments)
+        ):
+            return "inconsistent"
+        for id_, done in event.cuts:
+            known = self.segments[id_]
+            if known.gone or not known.done <= done <= len(known.segment.parts):
+                return "inconsistent"
+            if known.closed and done != known.done:
+                return "inconsistent"
+        for id_, done in event.cuts:
+            known = self.segments[id_]
+            if not known.closed:
+                self._advance(known, done, closed=True)
+            self.ledger.cover(known.merged)
+        message.arrived, message.cuts = self.now, event.cuts
+        self.heard.append(message.id)
+        return ""
+
+    def _fail(self, event: MessageFailed) -> str:
+        message = self.messages.get(event.message)
+        if message is None or message.worker != event.worker:
+            return "unknown"
+        if not message.pending:
+            return "repeated"
+        message.gone = True
+        for id_ in message.segments:
+            self._lose(self.segments[id_], "dropped")
+        return ""
+
+    def _advance(self, known: SegmentState, done: int, closed: bool) -> None:
+        parts = known.segment.parts
+        for part in parts[known.done : done]:
+            self.ledger.finish(part)
+        if done > known.done:
+            known.marks.append((done, self.now))
+        known.done = done
+        if done == len(parts):
+            known.ended, known.ended_at = "answered", self.now
+        if closed or done == len(parts):
+            known.closed = True
+            self.ledger.close(parts[:done], parts[done:])
+
+    # -- what is lost ----------------------------------------------------------------
+
+    def forget(self, worker: int, why: str) -> None:
+        """Note that whatever a worker has not sent is gone."""
+        for id_ in self.held[worker]:
+            self._lose(self.segments[id_], why)
+        for id_ in self._asked.get(worker, ()):
+            message = self.messages[id_]
+            message.gone = message.gone or message.arrived is None
+
+    def finish(self) -> None:
+        """Note that the step is over: whatever was still under way is dropped."""
+        for known in self.segments.values():
+            if known.ended == "open":
+                known.ended, known.ended_at = "dropped", self.now
+
+    def _lose(self, known: SegmentState, why: str) -> None:
+        if known.gone:
+            return
+        known.gone = True
+        if known.ended == "open":
+            known.ended, known.ended_at = why, self.now
+        parts = known.segment.parts
+        self.ledger.lose(parts[: known.done], parts[known.done :], known.closed)

@@ -1,0 +1,51 @@
+"""How long a worker takes: laws, changes to them, recordings, fitting.
+
+A law draws `Times`; `Chain` puts changes on top; `build` makes the same from plain
+tables, as a TOML file has them. `read_matrix` reads recorded seconds, `Replay` plays
+them, `fit` finds a law for them. The models are in `MODELS`.
+"""
+
+from codedgrad.delays.build import build
+from codedgrad.delays.bundled import traces
+from codedgrad.delays.chain import Chain
+from codedgrad.delays.classes import Classes
+from codedgrad.delays.dead import Dead
+from codedgrad.delays.fit import Fit, fit
+from codedgrad.delays.jitter import Jitter
+from codedgrad.delays.markov import Markov
+from codedgrad.delays.matrix import Matrix, read_matrix, write_matrix
+from codedgrad.delays.models import MODELS
+from codedgrad.delays.pauses import Pauses
+from codedgrad.delays.replay import Replay
+from codedgrad.delays.shifted_exponential import ShiftedExponential
+from codedgrad.delays.speeds import Speeds
+from codedgrad.delays.spikes import Spikes
+from codedgrad.delays.sticky import Sticky
+from codedgrad.delays.times import GRID, Change, Delays, Times, on_grid
+
+__all__ = [
+    "GRID",
+    "MODELS",
+    "Chain",
+    "Change",
+    "Classes",
+    "Dead",
+    "Delays",
+    "Fit",
+    "Jitter",
+    "Markov",
+    "Matrix",
+    "Pauses",
+    "Replay",
+    "ShiftedExponential",
+    "Speeds",
+    "Spikes",
+    "Sticky",
+    "Times",
+    "build",
+    "fit",
+    "on_grid",
+    "read_matrix",
+    "traces",
+    "write_matrix",
+]

@@ -1,0 +1,106 @@
+"""How long workers take, and the two interfaces that say so.
+
+A base law (`Delays`) draws times; a change (`Change`) alters times already drawn.
+All times are whole multiples of `GRID`, so that the simulator's sums of them are
+exact and do not depend on the order in which they are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.delays.arguments import settle, whole
+from codedgrad.errors import InvalidDelays
+
+__all__ = ["GRID", "Bools", "Change", "Delays", "Floats", "Times", "on_grid"]
+
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+
+GRID = 2.0**-30
+"""Seconds. Sums of its multiples are exact in float64 up to 2^23 s, 97 days."""
+
+
+def on_grid(seconds: Floats) -> Floats:
+    """Round to whole multiples of `GRID`; inf stays inf.
+
+    Example:
+        >>> a, b, c = on_grid(np.array([0.1, 0.2, 0.3]))
+        >>> bool((a + b) + c == a + (b + c)), (0.1 + 0.2) + 0.3 == 0.1 + (0.2 + 0.3)
+        (True, False)
+    """
+    return np.rint(seconds / GRID) * GRID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    r"""How long each worker takes in each step, in seconds.
+
+    The uncoded load is parts / workers parts. For $\ell$ times that load a worker
+    needs fixed + $\ell$ * unit. Both arrays are put on the grid and made read-only.
+
+    Attributes:
+        fixed: Paid once a step before the first part, (steps, workers).
+        unit: For the uncoded load, in proportion to the load; inf: dead.
+    """
+
+    fixed: Floats
+    unit: Floats
+
+    def __post_init__(self) -> None:
+        fixed, unit = _frozen("fixed", self.fixed), _frozen("unit", self.unit)
+        if fixed.ndim != 2 or fixed.shape != unit.shape:
+            problem = f"fixed has shape {fixed.shape}, unit {unit.shape}"
+            raise InvalidDelays("times", problem, "(steps, workers) for both")
+        settle(self, fixed=fixed, unit=unit)
+
+    @property
+    def steps(self) -> int:
+        """How many steps."""
+        return len(self.unit)
+
+    @property
+    def workers(self) -> int:
+        """How many workers."""
+        return int(self.unit.shape[1])
+
+    def part(self, parts: int) -> Floats:
+        """Return the seconds for one part, (steps, workers), of `parts` in all.
+
+        Example:
+            >>> times = Times(fixed=np.zeros((1, 2)), unit=np.array([[1.0, 3.0]]))
+            >>> times.part(parts=4)  # the uncoded load is 4 / 2 parts
+            array([[0.5, 1.5]])
+        """
+        k = whole("times", "parts", parts, least=1)
+        return on_grid(self.unit * self.workers / k)
+
+
+@runtime_checkable
+class Delays(Protocol):
+    """What draws the times of a run."""
+
+    def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
+        """Draw times; the same state of `rng` gives the same times."""
+        ...
+
+
+@runtime_checkable
+class Change(Protocol):
+    """What alters times already drawn."""
+
+    def change(self, times: Times, rng: np.random.Generator) -> Times:
+        """Return altered times of the same shape."""
+        ...
+
+
+def _frozen(name: str, seconds: Floats) -> Floats:
+    array = np.ascontiguousarray(on_grid(np.asarray(seconds, dtype=np.float64)))
+    if not np.all(array >= 0):  # also refuses NaN
+        raise InvalidDelays("times", f"{name} is negative or NaN", "seconds, 0 or more")
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,70 @@
+"""Schemes: how steps are planned and ended. One file a published method.
+
+`build("cyclic(tolerance=2)", workers=8)` makes one from a name as on the command line;
+a new scheme is one file and one line in `SCHEMES`.
+"""
+
+from collections.abc import Mapping
+
+from codedgrad.core.plan import Scheme
+from codedgrad.schemes.bernoulli import bernoulli
+from codedgrad.schemes.build import Family, build_from, parse
+from codedgrad.schemes.clustered import clustered
+from codedgrad.schemes.coded import Coded
+from codedgrad.schemes.cyclic import cyclic
+from codedgrad.schemes.erasurehead import erasurehead
+from codedgrad.schemes.fractional import fractional
+from codedgrad.schemes.graph import edge_graph, vertex_graph
+from codedgrad.schemes.ignore import ignore
+from codedgrad.schemes.stochastic import stochastic
+from codedgrad.schemes.uncoded import uncoded
+
+SCHEMES: dict[str, Family] = {
+    family.__name__: family
+    for family in (
+        uncoded,
+        ignore,
+        fractional,
+        cyclic,
+        clustered,
+        bernoulli,
+        stochastic,
+        erasurehead,
+        vertex_graph,
+        edge_graph,
+    )
+}
+"""Every scheme by its name."""
+
+
+def build(
+    scheme: str, workers: int, options: Mapping[str, object] | None = None
+) -> Scheme:
+    """Return a scheme from its name, with options in brackets or apart.
+
+    Example:
+        >>> build("fractional(tolerance=1)", workers=4).name
+        'fractional(tolerance=1)'
+        >>> build("fractionl(1)", workers=4)
+        Traceback (most recent call last):
+        codedgrad.errors.InvalidScheme: there is no scheme 'fractionl'; try fractional
+    """
+    name, given = parse(scheme, SCHEMES)
+    return build_from(SCHEMES, name, workers, {**given, **(options or {})})
+
+
+__all__ = [
+    "SCHEMES",
+    "Coded",
+    "bernoulli",
+    "build",
+    "clustered",
+    "cyclic",
+    "edge_graph",
+    "erasurehead",
+    "fractional",
+    "ignore",
+    "stochastic",
+    "uncoded",
+    "vertex_graph",
+]

@@ -1,0 +1,30 @@
+"""Bernoulli gradient codes (BGC). Charles, Papailiopoulos, Ellenberg, 2017."""
+
+from codedgrad import codes
+from codedgrad.schemes.coded import Coded, approximate, title
+
+
+def bernoulli(
+    workers: int,
+    copies: int,
+    *,
+    budget: float | None = None,
+    count: int | None = None,
+    decoding: str = "one-step",
+    seed: int = 0,
+    pieces: int = 1,
+) -> Coded:
+    """Parts placed by the toss of a coin, COPIES on average; approximate.
+
+    Args:
+        workers: Number of workers.
+        copies: Mean number of workers that hold a part.
+        budget: Seconds after which a step ends.
+        count: Answers after which it ends.
+        decoding: `one-step` or `optimal`.
+        seed: Of the coin.
+        pieces: Parts for each worker at the uncoded load.
+    """
+    code = codes.bernoulli(workers, copies, decoding=decoding, seed=seed)
+    name = title("bernoulli", copies=copies, budget=budget, count=count, pieces=pieces)
+    return approximate(name, code, budget, count, pieces)

@@ -1,0 +1,101 @@
+"""Schemes by name, as on the command line and in scenario files."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+
+from codedgrad.core.plan import Scheme
+from codedgrad.errors import InvalidScheme
+
+__all__ = ["build_from", "options", "parse"]
+
+Family = Callable[..., Scheme]
+"""What makes a scheme: a function of the number of workers and of its options."""
+
+_SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*")
+
+
+def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, object]]:
+    """Return the name and the options of a scheme written as `name(key=value, ...)`.
+
+    Options without a key go to the scheme's required ones, in their order.
+
+    Example:
+        >>> from codedgrad.schemes import SCHEMES
+        >>> parse("clustered(5, tolerance=1, rule=threshold)", SCHEMES)
+        ('clustered', {'clusters': 5, 'tolerance': 1, 'rule': 'threshold'})
+    """
+    shape = _SHAPE.fullmatch(text)
+    if shape is None:
+        raise InvalidScheme(
+            f"{text!r} is not a scheme", "a name, such as fractional(tolerance=1)"
+        )
+    name, inside = shape[1], shape[2] or ""
+    required = [
+        o
+        for o, default in options(_family(name, families)).items()
+        if default is inspect.Parameter.empty
+    ]
+    given: dict[str, object] = {}
+    for word in filter(None, (w.strip() for w in inside.split(","))):
+        key, equals, value = (w.strip() for w in word.partition("="))
+        if not equals:
+            free = [o for o in required if o not in given]
+            if not free:
+                raise InvalidScheme(
+                    f"{text!r}: {word!r} has no name", "options written as key=value"
+                )
+            key, value = free[0], word
+        if key in given:
+            raise InvalidScheme(f"{text!r}: {key} is given twice", f"one {key}")
+        given[key] = _value(value)
+    return name, given
+
+
+def build_from(
+    families: Mapping[str, Family],
+    name: str,
+    workers: int,
+    given: Mapping[str, object],
+) -> Scheme:
+    """Return the scheme of this name for so many workers."""
+    family = _family(name, families)
+    known = options(family)
+    for key in given:
+        if key not in known:
+            nearest = difflib.get_close_matches(key, known, n=1)
+            advice = nearest[0] if nearest else f"one of {', '.join(known)}"
+            raise InvalidScheme(f"{name} has no option {key}", advice)
+    for key, default in known.items():
+        if default is inspect.Parameter.empty and key not in given:
+            raise InvalidScheme(f"{name} needs {key}", f"{name}({key}=1)")
+    for key in ("budget", "straggle"):
+        if key in given and not isinstance(given[key], int | float):
+            raise InvalidScheme(f"{name}: {key} = {given[key]!r}", "a number")
+    return family(workers, **given)
+
+
+def options(family: Family) -> dict[str, object]:
+    """Return the options of a family and their defaults, `empty` where required."""
+    parameters = list(inspect.signature(family).parameters.values())[1:]
+    return {p.name: p.default for p in parameters}
+
+
+def _family(name: str, families: Mapping[str, Family]) -> Family:
+    if name not in families:
+        nearest = difflib.get_close_matches(name, families, n=1)
+        advice = nearest[0] if nearest else f"one of {', '.join(families)}"
+        raise InvalidScheme(f"there is no scheme {name!r}", advice)
+    return families[name]
+
+
+def _value(word: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word.strip("'\"")

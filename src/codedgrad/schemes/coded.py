@@ -1,0 +1,104 @@
+"""Schemes that follow a fixed code: a code, a stop rule, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codedgrad.codes import Code, refined
+from codedgrad.core.code_plan import CodePlan
+from codedgrad.core.history import History
+from codedgrad.core.rules import Decodable, First, Rule, Threshold, Within
+from codedgrad.errors import InvalidScheme
+
+__all__ = ["RULES", "Coded", "approximate", "exact", "title"]
+
+_USUAL = {"rule": "decodable", "pieces": 1, "seed": 0, "budget": None, "count": None}
+
+RULES: dict[str, Rule] = {"decodable": Decodable(), "threshold": Threshold()}
+"""Stop rules of exact schemes, by name."""
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Every worker computes its rows of a code in every step.
+
+    Attributes:
+        name: As on the command line, with its options.
+        code: Who adds up what.
+        rule: When a step may end.
+    """
+
+    name: str
+    code: Code
+    rule: Rule
+
+    def __post_init__(self) -> None:
+        self.rule.start(self.code)  # says now whether the two fit
+
+    @property
+    def workers(self) -> int:
+        """How many workers it needs."""
+        return self.code.workers
+
+    @property
+    def parts(self) -> int:
+        """How many parts a step has."""
+        return self.code.parts
+
+    @property
+    def placement(self) -> tuple[tuple[int, ...], ...]:
+        """The parts each worker may be asked for."""
+        return self.code.placement
+
+    @property
+    def tolerance(self) -> int | None:
+        """Late workers survived exactly; None where a residual is accepted."""
+        accepts_residual = isinstance(self.rule, Within | First)
+        return None if accepts_residual else self.code.tolerance
+
+    def plan(self, step: int, history: History) -> CodePlan:
+        """Return the same plan for every step."""
+        return CodePlan(self.code, self.rule)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def title(family: str, **options: object) -> str:
+    """Return the name of a scheme, with the options that are not the usual ones.
+
+    Example:
+        >>> title("cyclic", tolerance=2, rule="threshold", pieces=1)
+        'cyclic(tolerance=2, rule=threshold)'
+    """
+    unusual = {
+        key: value
+        for key, value in options.items()
+        if key not in _USUAL or value != _USUAL[key]
+    }
+    inside = ", ".join(f"{key}={value}" for key, value in unusual.items())
+    return f"{family}({inside})" if inside else family
+
+
+def exact(name: str, code: Code, rule: str, pieces: int) -> Coded:
+    """Return the scheme that decodes a code exactly."""
+    if rule not in RULES:
+        raise InvalidScheme(f"rule = {rule!r} is not known", f"rule in {list(RULES)}")
+    return Coded(name, refined(code, pieces), RULES[rule])
+
+
+def approximate(
+    name: str, code: Code, budget: float | None, count: int | None, pieces: int
+) -> Coded:
+    """Return the scheme that stops at a budget or a count, and takes what it has."""
+    family = name.partition("(")[0]
+    rule: Rule
+    if budget is None and count is None:
+        raise InvalidScheme(
+            f"{family}: an approximate scheme must be told when to stop",
+            "budget=SECONDS, or count=MESSAGES",
+        )
+    rule = Decodable() if count is None else First(count)
+    if budget is not None:
+        rule = Within(budget, rule)
+    return Coded(name, refined(code, pieces), rule)

@@ -1,0 +1,31 @@
+"""Stochastic gradient coding (SGC). Bitar, Wootters, El Rouayheb, 2019."""
+
+from codedgrad import codes
+from codedgrad.schemes.coded import Coded, approximate, title
+
+
+def stochastic(
+    workers: int,
+    copies: int,
+    straggle: float,
+    *,
+    budget: float | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    pieces: int = 1,
+) -> Coded:
+    """Parts with COPIES random workers, added up as they come; right on average.
+
+    Args:
+        workers: Number of workers.
+        copies: Workers that hold a part.
+        straggle: Probability to be late; the mean is right if it is.
+        budget: Seconds after which a step ends.
+        count: Answers after which it ends.
+        seed: Of the placement.
+        pieces: Parts for each worker at the uncoded load.
+    """
+    code = codes.stochastic(workers, copies, straggle, seed=seed)
+    options = {"copies": copies, "straggle": straggle, "budget": budget, "count": count}
+    name = title("stochastic", **options, pieces=pieces)
+    return approximate(name, code, budget, count, pieces)

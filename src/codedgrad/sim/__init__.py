@@ -1,0 +1,30 @@
+"""Simulation: the real coordinator in virtual time, and a fast path in arrays.
+
+`compare` runs several schemes on the same delays; `train` carries real gradients in
+virtual time; `Simulator` is the driver itself.
+"""
+
+from codedgrad.sim.driver import Payload, Simulator, Step, Watch
+from codedgrad.sim.fast import Outcome, has_fast_path, outcome
+from codedgrad.sim.machine import Machine
+from codedgrad.sim.sweep import Result, compare, run_events, run_fast
+from codedgrad.sim.train import Gradient, Training, Update, train
+
+__all__ = [
+    "Gradient",
+    "Machine",
+    "Outcome",
+    "Payload",
+    "Result",
+    "Simulator",
+    "Step",
+    "Training",
+    "Update",
+    "Watch",
+    "compare",
+    "has_fast_path",
+    "outcome",
+    "run_events",
+    "run_fast",
+    "train",
+]

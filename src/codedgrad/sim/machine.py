@@ -1,0 +1,49 @@
+"""The engine that a simulation plays: what it can do, and how fast it talks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codedgrad.core import Capabilities, Patience, Scheme
+from codedgrad.delays import Times
+
+__all__ = ["Machine"]
+
+_WAITS = 20.0  # times the longest time drawn: only the dead are given up
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An engine to be simulated.
+
+    Attributes:
+        drain: A late worker finishes the part in hand before it takes up the next
+            step, as most real ones do. False: it stops at once (ideal cancelling).
+        progress: Workers report every part.
+        latency: Seconds an order takes to its worker, and a report back.
+    """
+
+    drain: bool = True
+    progress: bool = True
+    latency: float = 0.0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its engine would state."""
+        return Capabilities(progress=self.progress, interrupts_part=not self.drain)
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether the fast path plays it: no draining, no latency."""
+        return not self.drain and self.latency == 0.0
+
+    def patience(self, times: Times, scheme: Scheme) -> Patience:
+        """Return a patience that outlasts everybody who is alive in `times`."""
+        load = max(map(len, scheme.placement))
+        seconds = times.fixed + load * times.part(scheme.parts)
+        alive = seconds[np.isfinite(seconds)]
+        longest = float(alive.max()) if alive.size else 0.0
+        least = max(60.0, _WAITS * (longest + 2 * self.latency))
+        return Patience(least=least, first=least)

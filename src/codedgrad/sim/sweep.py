@@ -1,0 +1,212 @@
+"""Many runs of several schemes on the same delays.
+
+All schemes meet the same workers: run `r` draws its times from child `r` of the seed,
+so the comparison is paired and does not depend on which schemes are in it, on blocks or
+on threads. Schemes that follow a code take the fast path where it says the same as the
+events do; the others run on the event-driven simulator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.core import Scheme
+from codedgrad.delays import Delays, Times
+from codedgrad.errors import InvalidScenario
+from codedgrad.schemes import Coded
+from codedgrad.sim.driver import Simulator, Watch
+from codedgrad.sim.fast import Outcome, has_fast_path, outcome
+from codedgrad.sim.machine import Machine
+
+__all__ = ["Result", "compare", "run_events", "run_fast"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_ROWS = 4096  # steps evaluated at once: their times fit a core's cache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a scheme did; arrays of shape (runs, steps).
+
+    Attributes:
+        scheme: The scheme.
+        seconds: From start to end of every step; inf where it gave no sum.
+        residual: Of the sum.
+        messages: Messages heard.
+        work: Parts computed to their end.
+        busy: Seconds workers spent on parts, together.
+        by_events: Whether it ran on the event-driven simulator.
+    """
+
+    scheme: Scheme
+    seconds: Floats
+    residual: Floats
+    messages: Floats
+    work: Floats
+    busy: Floats
+    by_events: bool
+
+    def summary(self) -> dict[str, float]:
+        """Return the figures of a table; times in seconds, over steps with a sum."""
+        done = np.isfinite(self.seconds)
+        seconds, parts = self.seconds[done], self.scheme.parts
+        none = float("nan")
+        mean = float(seconds.mean()) if seconds.size else none
+        p50, p95, p99 = (
+            np.quantile(seconds, (0.5, 0.95, 0.99)).tolist()
+            if seconds.size
+            else [none] * 3
+        )
+        total = float(seconds.sum())
+        exact = done & (self.residual <= 1e-9)
+        return {
+            "mean_seconds": mean,
+            "median_seconds": p50,
+            "p95_seconds": p95,
+            "p99_seconds": p99,
+            "work": float(self.work[done].mean() / parts) if seconds.size else none,
+            "busy": float(self.busy[done].sum() / (total * self.scheme.workers))
+            if total > 0 else none,
+            "messages": float(self.messages[done].mean()) if seconds.size else none,
+            "residual": float(self.residual[done].mean() / parts)
+            if seconds.size else none,
+            "exact": float(exact.mean()),
+            "gave_up": float(1 - done.mean()),
+        }  # fmt: skip
+
+
+def compare(
+    schemes: Sequence[Scheme],
+    delays: Delays,
+    *,
+    steps: int,
+    runs: int = 1,
+    seed: int = 0,
+    machine: Machine | None = None,
+    advanced: Callable[[int], None] | None = None,
+    threads: int | None = None,
+) -> list[Result]:
+    """Run all schemes on the same delays.
+
+    Args:
+        schemes: For the same number of workers.
+        delays: How long workers take.
+        steps: In a run.
+        runs: Independent runs.
+        seed: Of the delays.
+        machine: What the simulated engine can do; by default workers drain.
+        advanced: Called with a number of scheme-steps done, for a progress bar.
+        threads: For the fast path; by default one a core.
+
+    Example:
+        >>> from codedgrad.delays import ShiftedExponential
+        >>> from codedgrad.schemes import fractional, uncoded
+        >>> two = compare([uncoded(4), fractional(4, 1)],
+        ...               ShiftedExponential(floor=1.0, mean=1.0), steps=100)
+        >>> [result.seconds.shape for result in two]
+        [(1, 100), (1, 100)]
+    """
+    machine = machine or Machine()
+    workers = {scheme.workers for scheme in schemes}
+    if len(workers) != 1:
+        problem = f"are for {sorted(workers)} workers"
+        raise InvalidScenario("schemes", problem, "schemes for one number of workers")
+    if steps < 1 or runs < 1:
+        raise InvalidScenario("steps, runs", f"are {steps} and {runs}", "1 or more")
+    n = workers.pop()
+    advanced = advanced or (lambda done: None)
+    fast = [s for s in schemes if isinstance(s, Coded) and has_fast_path(s)]
+    fast = fast if machine.is_ideal else []
+    outcomes: dict[int, list[Outcome]] = {id(scheme): [] for scheme in schemes}
+    children = np.random.SeedSequence(seed).spawn(runs)
+
+    def sample(child: np.random.SeedSequence) -> Times:
+        return delays.sample(np.random.default_rng(child), steps, n)
+
+    def evaluate(child: np.random.SeedSequence) -> list[list[Outcome]]:
+        times = sample(child)
+        return [[outcome(s, block) for block in _blocks(times)] for s in fast]
+
+    if fast:
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            for each in pool.map(evaluate, children):
+                for done, blocks in zip(fast, each, strict=True):
+                    outcomes[id(done)] += blocks
+                    advanced(steps)
+    for child in children if len(fast) < len(schemes) else ():
+        times = sample(child)
+        for scheme in schemes:
+            if not any(scheme is other for other in fast):
+                outcomes[id(scheme)].append(
+                    run_events(scheme, times, machine, advanced)
+                )
+    return [
+        _gather(s, outcomes[id(s)], runs, by_events=not any(s is f for f in fast))
+        for s in schemes
+    ]
+
+
+def run_fast(scheme: Coded, times: Times, threads: int | None = None) -> list[Outcome]:
+    """Evaluate one long run in blocks of steps, over threads; in their order."""
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        return list(pool.map(lambda block: outcome(scheme, block), _blocks(times)))
+
+
+def _blocks(times: Times) -> Iterator[Times]:
+    for low in range(0, times.steps, _ROWS):
+        rows = slice(low, low + _ROWS)
+        yield Times(fixed=times.fixed[rows], unit=times.unit[rows])
+
+
+def run_events(
+    scheme: Scheme,
+    times: Times,
+    machine: Machine,
+    advanced: Callable[[int], None] = lambda done: None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Run a scheme on the event-driven simulator."""
+    simulator = Simulator(
+        scheme,
+        capabilities=machine.capabilities,
+        patience=machine.patience(times, scheme),
+        latency=machine.latency,
+        watch=watch,
+    )
+    steps = []
+    for step in simulator.run(times):
+        steps.append(step)
+        advanced(1)
+    return Outcome(
+        seconds=np.array([s.seconds if s.combined else np.inf for s in steps]),
+        residual=np.array([s.residual for s in steps]),
+        messages=np.array([len(s.heard) for s in steps]),
+        work=np.array([float(s.work) for s in steps]),
+        busy=np.array([s.busy for s in steps]),
+    )
+
+
+def _gather(
+    scheme: Scheme, outcomes: Sequence[Outcome], runs: int, by_events: bool
+) -> Result:
+    def joined(name: str) -> Floats:
+        arrays = [getattr(o, name) for o in outcomes]
+        return np.concatenate(arrays).astype(np.float64).reshape(runs, -1)
+
+    return Result(
+        scheme,
+        joined("seconds"),
+        joined("residual"),
+        joined("messages"),
+        joined("work"),
+        joined("busy"),
+        by_events,
+    )

@@ -1,0 +1,76 @@
+"""What is on the lines of a trace: a header, then one line for every event.
+
+A trace is the list of events with the commands they led to, as JSON lines. It is the
+record every driver writes, the input of every report, and a bug report.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field, json
+
+from codedgrad.core import Capabilities, Command, Event, Patience
+
+__all__ = ["VERSION", "Entry", "Header", "decode_entry", "decode_header", "encode"]
+
+VERSION = 1
+_KIND = "codedgrad trace"
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """What one must know to read the rest.
+
+    Attributes:
+        scheme: Its name, with its options.
+        workers: How many.
+        parts: How many.
+        driver: What wrote it, such as `simulator`.
+        seed: Of whatever was random, if anything.
+        capabilities: Of the engine; a replay needs them.
+        patience: Of the coordinator; a replay needs it.
+        note: Anything else, for people.
+        kind: Says that this is a trace.
+        version: Of the format.
+    """
+
+    scheme: str
+    workers: int
+    parts: int
+    driver: str = ""
+    seed: int | None = None
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    patience: Patience = field(default_factory=Patience)
+    note: str = ""
+    kind: str = _KIND
+    version: int = VERSION
+
+
+class Entry(Struct, frozen=True):
+    """An event and the commands it led to."""
+
+    event: Event
+    commands: tuple[Command, ...]
+
+    @property
+    def ends_step(self) -> bool:
+        """Whether a step ended here."""
+        return any(type(c).__name__ in ("Combine", "GiveUp") for c in self.commands)
+
+
+_headers = json.Decoder(Header)
+_entries = json.Decoder(Entry)
+encode = json.Encoder().encode
+
+
+def decode_header(line: bytes) -> Header:
+    """Return the header on a line; msgspec's errors if it is none."""
+    header = _headers.decode(line)
+    if header.kind != _KIND:
+        raise ValueError(f"says it is a {header.kind!r}")
+    if header.version > VERSION:
+        raise ValueError(f"has version {header.version}, newer than {VERSION}")
+    return header
+
+
+def decode_entry(line: bytes) -> Entry:
+    """Return the entry on a line; msgspec's errors if it is none."""
+    return _entries.decode(line)
