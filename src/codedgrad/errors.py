@@ -10,6 +10,7 @@ CodedgradError
 ├── InvalidScenario    (also ValueError)  a key of a scenario that will not do
 ├── InvalidOption      (also ValueError)  a word of the command line that will not do
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
+├── Violation          (also AssertionError) a code, scheme or engine breaks a rule
 └── ProtocolError      (also RuntimeError) a mistake of ours: a driver's or a scheme's
     ├── BrokenPlan                        an answer of a plan that cannot be meant
     └── StuckStep                         nothing can happen any more, the step is open
@@ -33,6 +34,7 @@ __all__ = [
     "InvalidTrace",
     "ProtocolError",
     "StuckStep",
+    "Violation",
 ]
 
 
@@ -234,3 +236,20 @@ class StuckStep(ProtocolError):
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.problem}"
+
+
+class Violation(CodedgradError, AssertionError):
+    """A conformance suite has found a rule broken.
+
+    Attributes:
+        rule: The rule, in words.
+        detail: Where, and what was found instead.
+    """
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(rule, detail)
+        self.rule = rule
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.detail}"

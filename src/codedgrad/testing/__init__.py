@@ -1,0 +1,34 @@
+"""Public conformance suites: check a code or a scheme of your own as ours are checked.
+
+`check_code` and `check_scheme` raise `Violation`; `faults.attack` is the seeded fault
+simulator, `Invariants` what it watches, `Everything` a scheme that uses every command;
+`strategies` (which needs Hypothesis) draws streams of events.
+"""
+
+from codedgrad.testing.check_code import check_code
+from codedgrad.testing.check_scheme import check_scheme
+from codedgrad.testing.everything import Everything
+from codedgrad.testing.faults import (
+    Failure,
+    Fault,
+    Schedule,
+    attack,
+    draw,
+    run,
+    shrink,
+)
+from codedgrad.testing.invariants import Invariants
+
+__all__ = [
+    "Everything",
+    "Failure",
+    "Fault",
+    "Invariants",
+    "Schedule",
+    "attack",
+    "check_code",
+    "check_scheme",
+    "draw",
+    "run",
+    "shrink",
+]

@@ -1,0 +1,151 @@
+"""What must hold whatever happens: watched from outside, event by event.
+
+Nothing here trusts the coordinator's own state. Rows are rebuilt from the orders given
+and the messages that arrived, and weighed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from codedgrad.core import (
+    Assign,
+    Combine,
+    Command,
+    Cut,
+    Drop,
+    Event,
+    GiveUp,
+    MessageArrived,
+    Scheme,
+    Segment,
+    StepStarted,
+    Upload,
+    WakeAt,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.errors import Violation
+
+__all__ = ["Invariants"]
+
+_CLOSE = 1e-9  # per part, for sums that are called exact
+
+
+class Invariants:
+    """Call it with every event and its commands; it raises `Violation`.
+
+    - a step ends at most once, and nothing is ordered for a step that is not open;
+    - no order goes to a worker that is lost;
+    - segments fit the placement, and every number is used once;
+    - the timer is set to a later moment;
+    - the weights times the rows heard give ones (exact schemes), or miss them by the
+      residual that is stated (others).
+
+    Attributes:
+        ends: How every step ended, by step.
+    """
+
+    def __init__(self, scheme: Scheme) -> None:
+        self._scheme = scheme
+        self._placement = [frozenset(parts) for parts in scheme.placement]
+        self._alive = [True] * scheme.workers
+        self._open: int | None = None
+        self._segments: dict[int, Segment] = {}
+        self._messages: dict[int, tuple[int, ...]] = {}
+        self._cuts: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.ends: dict[int, Combine | GiveUp] = {}
+
+    def __call__(self, event: Event, commands: Sequence[Command]) -> None:
+        """Check what was decided about an event."""
+        if isinstance(event, WorkerLost | WorkerJoined):
+            if 0 <= event.worker < len(self._alive):
+                self._alive[event.worker] = isinstance(event, WorkerJoined)
+        elif isinstance(event, MessageArrived) and event.step == self._open:
+            self._cuts.setdefault(event.message, event.cuts)
+        for command in commands:
+            if isinstance(event, StepStarted) and command.step == event.step:
+                self._begin(event.step)
+            self._check(command, event)
+
+    def _begin(self, step: int) -> None:
+        if self._open != step and step not in self.ends:
+            if self._open is not None:
+                raise Violation("a step is closed before the next", f"{self._open}")
+            self._open = step
+            self._segments, self._messages, self._cuts = {}, {}, {}
+
+    def _check(self, command: Command, event: Event) -> None:
+        if command.step != self._open:
+            raise Violation("only the open step is spoken of", f"{command}")
+        match command:
+            case Assign(_, segment, message):
+                self._alive_or(segment.worker, command)
+                self._number(segment.id, command)
+                self._segments[segment.id] = segment
+                if not self._placement[segment.worker].issuperset(segment.parts):
+                    raise Violation("segments fit the placement", f"{command}")
+                if message is not None:
+                    self._number(message, command)
+                    self._messages[message] = (segment.id,)
+            case Cut(_, worker, id_):
+                self._alive_or(worker, command)
+                self._own(id_, worker, command)
+            case Upload(_, worker, message, segments):
+                self._alive_or(worker, command)
+                for id_ in segments:
+                    self._own(id_, worker, command)
+                self._number(message, command)
+                self._messages[message] = segments
+            case Drop(_, worker):
+                self._alive_or(worker, command)
+            case WakeAt(_, at):
+                if not event.at < at < math.inf:
+                    raise Violation("the timer is set to a later moment", f"{command}")
+            case Combine():
+                self._weigh(command)
+                self._end(command)
+            case GiveUp():
+                self._end(command)
+
+    def _end(self, end: Combine | GiveUp) -> None:
+        self.ends[end.step] = end
+        self._open = None
+
+    def _alive_or(self, worker: int, command: Command) -> None:
+        if not self._alive[worker]:
+            raise Violation("no command goes to a lost worker", f"{command}")
+
+    def _number(self, id_: int, command: Command) -> None:
+        if id_ in self._segments or id_ in self._messages:
+            raise Violation("every number is used once", f"{command}")
+
+    def _own(self, id_: int, worker: int, command: Command) -> None:
+        if id_ not in self._segments or self._segments[id_].worker != worker:
+            raise Violation("orders name segments of their worker", f"{command}")
+
+    def _weigh(self, combine: Combine) -> None:
+        total = [0.0] * self._scheme.parts
+        for message, weight in combine.weights:
+            if message not in self._cuts:
+                raise Violation("only heard messages are weighed", f"{combine}")
+            for id_, done in self._cuts[message]:
+                segment = self._segments[id_]
+                pairs = zip(segment.parts[:done], segment.coefficients, strict=False)
+                for part, coefficient in pairs:
+                    total[part] += weight * coefficient
+        gaps = [sum_ - 1.0 for sum_ in total]
+        worst = max(map(abs, gaps))
+        misfit = math.fsum(gap * gap for gap in gaps)
+        if self._scheme.tolerance is not None and worst > _CLOSE:
+            part = max(range(len(gaps)), key=lambda p: abs(gaps[p]))
+            raise Violation(
+                "every part is in the sum exactly once",
+                f"part {part} weighs {total[part]:.6g} in {combine}",
+            )
+        if abs(misfit - combine.residual) > _CLOSE * max(1.0, misfit) * len(gaps):
+            raise Violation(
+                "the residual stated is that of the weights",
+                f"{misfit:.6g} in {combine}",
+            )
