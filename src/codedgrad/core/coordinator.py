@@ -6,7 +6,8 @@ The rules:
    step supersedes an open one; an earlier or repeated one is ignored.
 2. Every event first changes the state, then the plan of the step is asked once. What
    changes nothing (repeated, unknown, late, of a lost worker) is not shown to the plan.
-3. While a step is open a timer is set. It is shown to the plan only when it is due.
+3. While a step is open a timer is set. It is shown to the plan only when it is due; an
+   event that overtakes a timer that is due brings it along.
 4. Nothing here reads a clock, draws a number or sees a gradient: the same events give
    the same commands, on any machine.
 
@@ -152,7 +153,7 @@ coefficients=(1.0, 1.0)), message=3)
         )
         plan = self.scheme.plan(step, self.history)
         self._state, self._plan, self._until = state, plan, math.inf
-        return commands + self._carry_out(state, plan.first(state))
+        return commands + self._carry_out(state, plan.first(state), woken=True)
 
     def _timer(self, event: TimerFired) -> list[Command]:
         if self._state is None:
@@ -194,23 +195,32 @@ coefficients=(1.0, 1.0)), message=3)
     def _judge(self, state: State, event: Event) -> list[Command]:
         assert self._plan is not None  # a step is open
         state.now = self._now
-        return self._carry_out(state, self._plan.judge(state, event))
+        decision = self._plan.judge(state, event)
+        return self._carry_out(state, decision, woken=isinstance(event, TimerFired))
 
-    def _carry_out(self, state: State, decision: Decision) -> list[Command]:
+    def _carry_out(
+        self, state: State, decision: Decision, woken: bool = False
+    ) -> list[Command]:
         match decision:
             case Wait(until):
-                return self._wake(state, until)
+                return self._wake(state, until, woken)
             case Ask(orders, until):
                 for order in orders:
                     state.obey(order)
-                return [*orders, *self._wake(state, until)]
+                return [*orders, *self._wake(state, until, woken)]
             case Finish(weights, residual):
                 self._check_weights(state, decision)
                 return self._end(Combine(state.step, weights, residual))
             case Fail(reason):
                 return self._end(GiveUp(state.step, reason))
 
-    def _wake(self, state: State, until: float) -> list[Command]:
+    def _wake(self, state: State, until: float, woken: bool) -> list[Command]:
+        if until == self._now == self._until and not woken:
+            return []  # its timer comes next, after whatever else arrives now
+        if until <= self._now and not woken:  # the event has overtaken its timer
+            assert self._plan is not None  # a step is open
+            decision = self._plan.judge(state, TimerFired(self._now))
+            return self._carry_out(state, decision, woken=True)
         if not self._now < until < math.inf:
             problem = f"waits until {until}, which is not after {self._now}, or never"
             raise BrokenPlan(self._plan, problem)

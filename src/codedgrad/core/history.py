@@ -151,7 +151,7 @@ class History:
         self._fresh: Record | None = None  # ended, not yet told to the trackers
 
     def follow(self, estimator: Estimator[_T]) -> _T:
-        """Return a tracker that has learnt from every step remembered, and will go on.
+        """Return a tracker that has learnt from the steps remembered, and will go on.
 
         Schemes stay free of state: what they have learnt is in here.
         """
@@ -159,7 +159,8 @@ class History:
         if tracker is None:
             started = estimator.start(self.workers)
             for record in self.records:
-                started.update(self._observations(record))
+                if record is not self._fresh:  # that one is told when it is settled
+                    started.update(self._observations(record))
             self._trackers[estimator] = started
             return started
         return tracker  # type: ignore[return-value]  # the one made by this recipe

@@ -26,5 +26,13 @@ def bernoulli(
         pieces: Parts for each worker at the uncoded load.
     """
     code = codes.bernoulli(workers, copies, decoding=decoding, seed=seed)
-    name = title("bernoulli", copies=copies, budget=budget, count=count, pieces=pieces)
+    name = title(
+        "bernoulli",
+        copies=copies,
+        budget=budget,
+        count=count,
+        decoding=None if decoding == "one-step" else decoding,
+        seed=seed,
+        pieces=pieces,
+    )
     return approximate(name, code, budget, count, pieces)

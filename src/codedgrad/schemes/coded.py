@@ -12,7 +12,7 @@ from codedgrad.errors import InvalidScheme
 
 __all__ = ["RULES", "Coded", "approximate", "exact", "title"]
 
-_USUAL = {"rule": "decodable", "pieces": 1, "seed": 0, "budget": None, "count": None}
+_USUAL = {"rule": "decodable", "pieces": 1, "seed": 0}
 
 RULES: dict[str, Rule] = {"decodable": Decodable(), "threshold": Threshold()}
 """Stop rules of exact schemes, by name."""
@@ -74,7 +74,7 @@ def title(family: str, **options: object) -> str:
     unusual = {
         key: value
         for key, value in options.items()
-        if key not in _USUAL or value != _USUAL[key]
+        if value is not None and value != _USUAL.get(key)
     }
     inside = ", ".join(f"{key}={value}" for key, value in unusual.items())
     return f"{family}({inside})" if inside else family

@@ -67,5 +67,25 @@ def edge_graph(
         )
     parts = 2 * workers // degree
     code = codes.edge_graph(parts, degree, decoding=decoding, seed=seed)
-    name = title("edge_graph", degree=degree, budget=budget, count=count, pieces=pieces)
+    name = _title("edge_graph", degree, budget, count, decoding, seed, pieces)
     return approximate(name, code, budget, count, pieces)
+
+
+def _title(
+    family: str,
+    degree: int,
+    budget: float | None,
+    count: int | None,
+    decoding: str,
+    seed: int,
+    pieces: int,
+) -> str:
+    return title(
+        family,
+        degree=degree,
+        budget=budget,
+        count=count,
+        decoding=None if decoding == "optimal" else decoding,
+        seed=seed,
+        pieces=pieces,
+    )

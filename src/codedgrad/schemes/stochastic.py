@@ -27,5 +27,5 @@ def stochastic(
     """
     code = codes.stochastic(workers, copies, straggle, seed=seed)
     options = {"copies": copies, "straggle": straggle, "budget": budget, "count": count}
-    name = title("stochastic", **options, pieces=pieces)
+    name = title("stochastic", **options, seed=seed, pieces=pieces)
     return approximate(name, code, budget, count, pieces)

@@ -1,0 +1,442 @@
+"""Events in, commands out: lists compared with ==."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codedgrad import schemes
+from codedgrad.core import (
+    Ask,
+    Assign,
+    Combine,
+    Coordinator,
+    Cut,
+    Decision,
+    Drop,
+    Event,
+    Fail,
+    Finish,
+    GiveUp,
+    MessageArrived,
+    MessageFailed,
+    Orders,
+    Patience,
+    Progressed,
+    Segment,
+    State,
+    StepCancelled,
+    StepStarted,
+    TimerFired,
+    Upload,
+    Wait,
+    WakeAt,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.errors import BrokenPlan, ProtocolError
+from codedgrad.testing import Everything, Invariants
+from codedgrad.testing.strategies import streams
+
+
+def started(scheme: object, at: float = 0.0) -> Coordinator:
+    coordinator = Coordinator(scheme)  # type: ignore[arg-type]
+    coordinator.handle(StepStarted(0, at))
+    return coordinator
+
+
+def answer(worker: int, at: float, step: int = 0, parts: int = 1) -> MessageArrived:
+    """The message of a worker, in a step in which each was given one row in turn."""
+    return MessageArrived(step, worker, 2 * worker + 1, ((2 * worker, parts),), at)
+
+
+# -- steps ---------------------------------------------------------------------------
+
+
+def test_a_step_gives_every_worker_its_row_and_sets_a_timer() -> None:
+    commands = Coordinator(schemes.uncoded(2)).handle(StepStarted(7, at=3.0))
+    assert commands == [
+        Assign(7, Segment(0, 0, (0,), (1.0,)), 1),
+        Assign(7, Segment(2, 1, (1,), (1.0,)), 3),
+        WakeAt(7, 603.0),
+    ]
+
+
+def test_the_last_message_needed_ends_the_step() -> None:
+    coordinator = started(schemes.uncoded(2))
+    assert coordinator.handle(answer(1, at=1.0)) == []
+    assert coordinator.handle(answer(0, at=2.0)) == [
+        Combine(0, ((1, 1.0), (3, 1.0)), 0.0)
+    ]
+    assert coordinator.state is None
+
+
+def test_an_earlier_or_repeated_step_is_ignored() -> None:
+    coordinator = started(schemes.uncoded(2))
+    assert coordinator.handle(StepStarted(0, at=1.0)) == []
+    coordinator.handle(StepStarted(5, at=2.0))
+    assert coordinator.handle(StepStarted(4, at=3.0)) == []
+    assert coordinator.ignored["late"] == 2
+
+
+def test_a_later_step_supersedes_an_open_one_first() -> None:
+    coordinator = started(schemes.uncoded(1))
+    commands = coordinator.handle(StepStarted(1, at=1.0))
+    assert commands[0] == GiveUp(0, "superseded")
+    assert commands[1] == Assign(1, Segment(0, 0, (0,), (1.0,)), 1)
+
+
+def test_a_cancelled_step_is_given_up_and_only_if_it_is_open() -> None:
+    coordinator = started(schemes.uncoded(2))
+    assert coordinator.handle(StepCancelled(1, at=1.0)) == []
+    assert coordinator.handle(StepCancelled(0, at=1.0)) == [GiveUp(0, "cancelled")]
+    assert coordinator.handle(StepCancelled(0, at=1.0)) == []
+
+
+def test_messages_of_a_step_that_has_ended_change_nothing_and_are_recorded() -> None:
+    coordinator = started(schemes.fractional(2, 1))
+    coordinator.handle(answer(0, at=1.0, parts=2))
+    assert coordinator.handle(answer(1, at=5.0, parts=2)) == []
+    assert coordinator.ignored["late"] == 1
+    seen = coordinator.history.records[-1].observe(1)
+    assert seen is not None
+    assert (seen.done, seen.seconds, seen.is_censored) == (2, 5.0, False)
+
+
+def test_repeated_messages_change_nothing() -> None:
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(answer(0, at=1.0))
+    assert coordinator.handle(answer(0, at=1.5)) == []
+    assert coordinator.ignored["repeated"] == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (MessageArrived(0, 0, 9, ((0, 1),), 1.0), "unknown"),  # no such message
+        (MessageArrived(0, 1, 1, ((0, 1),), 1.0), "unknown"),  # another's message
+        (MessageArrived(0, 5, 1, ((0, 1),), 1.0), "unknown"),  # no such worker
+        (MessageArrived(0, -1, 1, ((0, 1),), 1.0), "unknown"),
+        (MessageArrived(0, 0, 1, ((0, 3),), 1.0), "inconsistent"),  # too many parts
+        (MessageArrived(0, 0, 1, ((2, 1),), 1.0), "inconsistent"),  # other segments
+        (MessageArrived(0, 0, 1, (), 1.0), "inconsistent"),
+        (MessageArrived(0, 0, 1, ((0, 2), (0, 2)), 1.0), "inconsistent"),
+        (Progressed(0, 0, 9, 1, False, 1.0), "unknown"),
+        (Progressed(0, 1, 0, 1, False, 1.0), "unknown"),
+        (Progressed(0, 0, 0, 3, True, 1.0), "inconsistent"),
+        (Progressed(0, 0, 0, 0, False, 1.0), "repeated"),
+        (MessageFailed(0, 0, 9, "nan", 1.0), "unknown"),
+        (MessageFailed(0, 1, 1, "nan", 1.0), "unknown"),
+    ],
+)
+def test_what_cannot_be_is_turned_away(event: Event, why: str) -> None:
+    coordinator = started(schemes.fractional(2, 1))
+    assert coordinator.handle(event) == []
+    assert coordinator.ignored == {why: 1}
+
+
+def test_a_message_that_contradicts_a_closing_is_turned_away() -> None:
+    coordinator = started(schemes.fractional(2, 1))
+    coordinator.handle(Progressed(0, 0, 0, 1, True, at=1.0))
+    assert coordinator.handle(MessageArrived(0, 0, 1, ((0, 2),), at=2.0)) == []
+    assert coordinator.ignored == {"inconsistent": 1}
+
+
+def test_time_may_stand_still_and_never_run_backwards() -> None:
+    coordinator = started(schemes.uncoded(2), at=5.0)
+    coordinator.handle(answer(0, at=5.0))
+    with pytest.raises(ProtocolError, match="comes before 5"):
+        coordinator.handle(answer(1, at=4.9))
+    with pytest.raises(ProtocolError):
+        coordinator.handle(answer(1, at=float("nan")))
+
+
+# -- timers --------------------------------------------------------------------------
+
+
+def test_an_early_timer_is_ignored_and_a_due_one_ends_a_hopeless_step() -> None:
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(answer(0, at=1.0))
+    assert coordinator.handle(TimerFired(at=599.9)) == []
+    (end,) = coordinator.handle(TimerFired(at=600.0))
+    assert isinstance(end, GiveUp)
+    assert "late workers [1]" in end.reason
+    assert "a tolerance of 1 would have survived" in end.reason
+    assert "no step has ended yet" in end.reason  # why 600 s
+    assert coordinator.handle(TimerFired(at=601.0)) == []
+
+
+def test_a_budget_ends_a_step_with_what_was_heard() -> None:
+    coordinator = started(schemes.erasurehead(4, 2, budget=2.0), at=5.0)
+    coordinator.handle(answer(0, at=5.5, parts=2))
+    assert coordinator.handle(TimerFired(at=7.0)) == [Combine(0, ((1, 1.0),), 2.0)]
+
+
+def test_a_budget_in_which_nobody_answers_gives_nothing_with_the_full_residual() -> (
+    None
+):
+    coordinator = started(schemes.stochastic(4, 2, 0.5, budget=2.0))
+    assert coordinator.handle(TimerFired(at=2.0)) == [Combine(0, (), 4.0)]
+
+
+def test_an_event_that_overtakes_a_due_timer_brings_it_along() -> None:
+    coordinator = started(schemes.erasurehead(4, 2, budget=2.0))
+    assert coordinator.handle(answer(0, at=2.5, parts=2)) == [
+        Combine(0, ((1, 1.0),), 2.0)
+    ]
+    coordinator = started(schemes.uncoded(2))
+    (end,) = coordinator.handle(WorkerLost(0, at=601.0))
+    assert isinstance(end, GiveUp)
+
+
+# -- losses, joins, failures -----------------------------------------------------------
+
+
+def test_a_lost_worker_within_the_tolerance_is_not_missed() -> None:
+    coordinator = started(schemes.fractional(2, 1))
+    assert coordinator.handle(WorkerLost(0, at=1.0)) == []
+    assert coordinator.handle(answer(0, at=1.1, parts=2)) == []  # it is gone
+    assert coordinator.ignored == {"lost": 1}
+    assert coordinator.handle(answer(1, at=2.0, parts=2)) == [
+        Combine(0, ((3, 1.0),), 0.0)
+    ]
+
+
+def test_what_was_heard_of_a_lost_worker_stays() -> None:
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(answer(0, at=1.0))
+    coordinator.handle(WorkerLost(0, at=1.5))
+    assert coordinator.handle(answer(1, at=2.0)) == [
+        Combine(0, ((1, 1.0), (3, 1.0)), 0.0)
+    ]
+
+
+def test_when_too_many_are_lost_a_rejoin_is_waited_for_and_given_the_rows_again() -> (
+    None
+):
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(answer(0, at=1.0))
+    assert coordinator.handle(WorkerLost(1, at=2.0)) == []
+    assert coordinator.handle(WorkerJoined(1, at=3.0)) == [
+        Assign(0, Segment(4, 1, (1,), (1.0,)), 5)
+    ]
+    assert coordinator.handle(answer(1, at=3.5)) == []  # of its former life
+    assert coordinator.handle(MessageArrived(0, 1, 5, ((4, 1),), at=4.0)) == [
+        Combine(0, ((1, 1.0), (5, 1.0)), 0.0)
+    ]
+
+
+def test_a_step_that_starts_without_a_worker_asks_it_when_it_joins() -> None:
+    coordinator = Coordinator(schemes.uncoded(2))
+    assert coordinator.handle(WorkerLost(1, at=0.0)) == []
+    first = coordinator.handle(StepStarted(0, at=1.0))
+    assert [type(c) for c in first] == [Assign, WakeAt]
+    assert coordinator.handle(WorkerJoined(1, at=2.0)) == [
+        Assign(0, Segment(2, 1, (1,), (1.0,)), 3)
+    ]
+    assert coordinator.alive == (True, True)
+
+
+def test_a_loss_or_a_join_told_twice_changes_nothing() -> None:
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(WorkerLost(0, at=1.0))
+    assert coordinator.handle(WorkerLost(0, at=1.0)) == []
+    assert coordinator.handle(WorkerJoined(1, at=1.0)) == []
+    assert coordinator.handle(WorkerLost(7, at=1.0)) == []
+    assert coordinator.ignored == {"repeated": 2, "unknown": 1}
+
+
+def test_a_failed_message_is_asked_for_once_more_and_then_given_up() -> None:
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(answer(1, at=1.0))
+    assert coordinator.handle(MessageFailed(0, 0, 1, "not finite", at=2.0)) == [
+        Assign(0, Segment(4, 0, (0,), (1.0,)), 5)
+    ]
+    (end,) = coordinator.handle(MessageFailed(0, 0, 5, "not finite", at=3.0))
+    assert isinstance(end, GiveUp)
+    assert "do not decode" in end.reason
+
+
+def test_everything_in_before_the_budget_ends_an_approximate_step() -> None:
+    coordinator = started(schemes.stochastic(2, 1, 0.5, budget=9.0))
+    rows = {m.worker: m for m in coordinator.state.messages.values()}  # type: ignore[union-attr]
+    commands: list[object] = []
+    for at, (worker, message) in enumerate(sorted(rows.items()), 1):
+        segment = coordinator.state.segments[message.segments[0]].segment  # type: ignore[union-attr]
+        cuts = ((segment.id, len(segment.parts)),)
+        commands += coordinator.handle(
+            MessageArrived(0, worker, message.id, cuts, float(at))
+        )
+    assert [type(c) for c in commands] == [Combine]
+
+
+def test_patience_follows_the_longest_recent_step() -> None:
+    coordinator = Coordinator(schemes.uncoded(1), patience=Patience(least=10.0))
+    for step, seconds in enumerate((3.0, 0.5)):
+        at = 100.0 * step
+        coordinator.handle(StepStarted(step, at))
+        coordinator.handle(answer(0, at + seconds, step))
+    commands = coordinator.handle(StepStarted(2, 200.0))
+    assert commands[-1] == WakeAt(2, 230.0)  # 10 x 3 s
+
+
+def test_patience_is_never_less_than_its_least() -> None:
+    coordinator = Coordinator(schemes.uncoded(1))
+    coordinator.handle(StepStarted(0, 0.0))
+    coordinator.handle(answer(0, 0.5))
+    assert coordinator.handle(StepStarted(1, 1.0))[-1] == WakeAt(1, 61.0)
+
+
+# -- plans that cannot be meant ------------------------------------------------------
+
+
+class Scripted:
+    """A scheme whose plan answers what a test tells it to."""
+
+    name, workers, parts, tolerance = "scripted", 2, 2, 0
+    placement = ((0, 1), (1,))
+
+    def __init__(
+        self,
+        first: Callable[[State], Ask | Fail],
+        judge: Callable[[State, Event], Decision] = lambda s, e: Wait(s.now + 1),
+    ) -> None:
+        self.first, self.judge = first, judge
+
+    def plan(self, step: int, history: object) -> "Scripted":
+        return self
+
+
+def one(worker: int, *parts: int, coefficients: tuple[float, ...] | None = None) -> Ask:
+    given = (1.0,) * len(parts) if coefficients is None else coefficients
+    return Ask((Assign(0, Segment(0, worker, parts, given), None),), 9.0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (one(0), "needs parts"),
+        (one(0, 0, coefficients=(1.0, 2.0)), "a coefficient for each"),
+        (one(0, 0, 0), "a part twice"),
+        (one(1, 0), "not placed with its worker"),
+        (one(0, 0, coefficients=(float("nan"),)), "not finite"),
+        (one(2, 0), "not there"),
+        (one(-1, 0), "not there"),
+        (Ask((Assign(0, Segment(1, 0, (0,), (1.0,)), None),), 9.0), "next is 0"),
+        (Ask((Assign(0, Segment(0, 0, (0,), (1.0,)), 0),), 9.0), "next is 1"),
+        (Ask((Assign(1, Segment(0, 0, (0,), (1.0,)), None),), 9.0), "not of the open"),
+        (Ask((Cut(0, 0, 0, 0),), 9.0), "names segment 0"),
+        (Ask((Upload(0, 0, 0, (0,)),), 9.0), "names segment 0"),
+        (Ask((Upload(0, 0, 0, ()),), 9.0), "names no segment"),
+        (Ask((), 0.0), "not after"),
+        (Ask((), float("inf")), "or never"),
+        (Ask((), float("nan")), "not after"),
+    ],
+)
+def test_a_first_answer_that_cannot_be_meant_is_refused(ask: Ask, why: str) -> None:
+    with pytest.raises(BrokenPlan, match=why):
+        Coordinator(Scripted(lambda state: ask)).handle(StepStarted(0, 0.0))
+
+
+def begin(state: State) -> Ask:
+    orders = Orders(state)
+    orders.assign(0, (0, 1), upload=True)
+    orders.assign(1, (1,))
+    return orders.ask(9.0)
+
+
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        (Finish(((1, 1.0),), 0.0), "not here"),
+        (Finish(((7, 1.0),), 0.0), "not here"),
+        (Wait(1.0), "not after"),
+        (Ask((Cut(0, 0, 0, -1),), 9.0), "less than nothing"),
+        (Ask((Cut(0, 1, 0, 1),), 9.0), "names segment 0"),  # another's
+        (Ask((Upload(0, 1, 3, (2, 2)),), 9.0), "one twice"),
+    ],
+)
+def test_a_later_answer_that_cannot_be_meant_is_refused(
+    decision: Decision, why: str
+) -> None:
+    scheme = Scripted(begin, lambda state, event: decision)
+    coordinator = started(scheme)
+    with pytest.raises(BrokenPlan, match=why):
+        coordinator.handle(Progressed(0, 0, 0, 1, False, at=1.0))
+
+
+def test_a_weight_that_is_not_finite_is_refused() -> None:
+    coordinator = started(
+        Scripted(begin, lambda s, e: Finish(((1, float("nan")),), 0.0))
+    )
+    with pytest.raises(BrokenPlan, match="weight that is not finite"):
+        coordinator.handle(MessageArrived(0, 0, 1, ((0, 2),), at=1.0))
+
+
+def test_a_dropped_worker_has_nothing_left_and_may_be_asked_again() -> None:
+    def judge(state: State, event: Event) -> Decision:
+        orders = Orders(state)
+        orders.drop(0)
+        orders.assign(0, (0,))
+        return orders.ask(state.now + 1)
+
+    coordinator = started(Scripted(begin, judge))
+    commands = coordinator.handle(Progressed(0, 0, 0, 2, True, at=1.0))
+    assert commands[:2] == [Drop(0, 0), Assign(0, Segment(3, 0, (0,), (1.0,)), None)]
+    state = coordinator.state
+    assert state is not None
+    assert state.segments[0].gone
+    assert state.messages[1].gone
+    assert state.missing == 2
+
+
+def test_an_unchanged_timer_is_not_set_again() -> None:
+    coordinator = started(Scripted(begin, lambda state, event: Wait(9.0)))
+    assert coordinator.handle(Progressed(0, 0, 0, 1, False, at=1.0)) == []
+
+
+def test_a_prefix_is_a_shorter_row() -> None:
+    def judge(state: State, event: Event) -> Decision:
+        if isinstance(event, MessageArrived):
+            return Finish(((1, 1.0),), 1.0)
+        return Ask((Cut(0, 0, 0, 1),), 9.0)
+
+    coordinator = started(Scripted(begin, judge))
+    assert coordinator.handle(Progressed(0, 0, 0, 1, False, at=1.0)) == [
+        Cut(0, 0, 0, 1)
+    ]
+    state = coordinator.state
+    assert state is not None
+    coordinator.handle(MessageArrived(0, 0, 1, ((0, 1),), at=2.0))
+    assert state.row(1) == {0: 1.0}
+    assert state.segments[0].ended == "cut"
+
+
+# -- any stream of events -----------------------------------------------------------
+
+SCHEMES = [
+    schemes.uncoded(3),
+    schemes.ignore(3, 2),
+    schemes.fractional(4, 1),
+    schemes.cyclic(4, 2),
+    schemes.clustered(4, 2, 1, rule="threshold"),
+    schemes.bernoulli(4, 2, budget=3.0),
+    schemes.erasurehead(4, 2, count=2),
+    Everything(3, each=2),
+]
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.name)
+@given(data=st.data())
+def test_whatever_arrives_no_rule_is_broken(
+    scheme: object, data: st.DataObject
+) -> None:
+    stream = data.draw(streams(workers=4, steps=3, ids=12))
+    coordinators = [Coordinator(scheme) for _ in range(2)]  # type: ignore[arg-type]
+    invariants = Invariants(scheme)  # type: ignore[arg-type]
+    for event in [StepStarted(0, 0.0), *stream]:
+        first, again = (c.handle(event) for c in coordinators)
+        assert first == again
+        invariants(event, first)

@@ -1,0 +1,133 @@
+"""Every scheme passes the conformance suite; names and options are what they say."""
+
+import pytest
+
+from codedgrad import schemes
+from codedgrad.codes import clustered as clustered_code
+from codedgrad.codes import cyclic as cyclic_code
+from codedgrad.core import Decodable, First, History, Scheme, Threshold, Within
+from codedgrad.errors import CodedgradError, InvalidCode, InvalidScheme
+from codedgrad.schemes import SCHEMES, Coded, build
+from codedgrad.testing import check_code, check_scheme
+
+EXAMPLES = [
+    schemes.uncoded(4),
+    schemes.uncoded(3, pieces=4),
+    schemes.ignore(5, 3),
+    schemes.fractional(6, 1),
+    schemes.fractional(6, 2, pieces=2),
+    schemes.cyclic(5, 2),
+    schemes.cyclic(6, 1, rule="threshold"),
+    schemes.clustered(8, 2, 1),
+    schemes.clustered(9, 3, 1, rule="threshold", pieces=2),
+    schemes.bernoulli(6, 2, budget=2.0),
+    schemes.bernoulli(6, 2, count=4, decoding="optimal"),
+    schemes.stochastic(6, 2, 0.2, budget=3.0),
+    schemes.erasurehead(6, 2, count=4),
+    schemes.erasurehead(6, 3, budget=1.0),
+    schemes.vertex_graph(6, 3, budget=3.0),
+    schemes.vertex_graph(6, 3, budget=3.0, decoding="one-step", seed=3),
+    schemes.edge_graph(6, 3, count=5),
+]
+
+
+def test_every_scheme_has_an_example_here() -> None:
+    assert {s.name.partition("(")[0] for s in EXAMPLES} == set(SCHEMES)
+
+
+@pytest.mark.parametrize("scheme", EXAMPLES, ids=lambda s: s.name)
+def test_a_scheme_passes_the_conformance_suite(scheme: Scheme) -> None:
+    check_scheme(scheme, schedules=20)
+
+
+@pytest.mark.parametrize("scheme", EXAMPLES, ids=lambda s: s.name)
+def test_the_code_of_a_scheme_passes_the_conformance_suite(scheme: Coded) -> None:
+    check_code(scheme.code)
+
+
+@pytest.mark.parametrize("scheme", EXAMPLES, ids=lambda s: s.name)
+def test_a_scheme_can_be_built_again_from_its_name(scheme: Coded) -> None:
+    again = build(scheme.name, scheme.workers)
+    assert again.name == scheme.name
+    assert again.rule == scheme.rule  # type: ignore[attr-defined]
+    assert again.placement == scheme.placement
+    assert again.code.name == scheme.code.name  # type: ignore[attr-defined]
+
+
+def test_rules_are_what_the_options_say() -> None:
+    assert schemes.cyclic(5, 1).rule == Decodable()
+    assert schemes.cyclic(5, 1, rule="threshold").rule == Threshold()
+    assert schemes.ignore(5, 2).rule == First(2)
+    assert schemes.erasurehead(4, 2, budget=1.0).rule == Within(1.0)
+    both = schemes.erasurehead(4, 2, budget=1.0, count=3)
+    assert both.rule == Within(1.0, First(3))
+
+
+def test_only_schemes_that_accept_no_residual_state_a_tolerance() -> None:
+    assert schemes.fractional(4, 1).tolerance == 1
+    assert schemes.erasurehead(4, 2, budget=1.0).tolerance is None
+    assert schemes.ignore(4, 3).tolerance is None
+
+
+def test_ignoring_scales_the_first_answers_up() -> None:
+    scheme = schemes.ignore(4, 3)
+    weights = scheme.code.decoder.weights(scheme.code.pattern([0, 1, 3])[None])
+    assert weights.tolist() == [[4 / 3, 4 / 3, 0.0, 4 / 3]]
+
+
+def test_pieces_cut_parts_and_change_nothing_else() -> None:
+    whole, cut = schemes.cyclic(5, 2), schemes.cyclic(5, 2, pieces=3)
+    assert cut.parts == 3 * whole.parts
+    for few, many in zip(whole.placement, cut.placement, strict=True):
+        assert many == tuple(3 * p + i for p in few for i in range(3))
+    assert cut.code.decodable([0, 1, 2])
+    assert not cut.code.decodable([0, 1])
+
+
+def test_clusters_are_those_of_the_code() -> None:
+    scheme = schemes.clustered(8, 2, 1)
+    code = clustered_code(cyclic_code(4, 1), 2)
+    assert (scheme.code.B != code.B).nnz == 0
+
+
+def test_a_plan_is_new_for_every_step() -> None:
+    scheme, history = schemes.uncoded(2), History(2)
+    assert scheme.plan(0, history) is not scheme.plan(1, history)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("fractionl(1)", "there is no scheme 'fractionl'; try fractional"),
+        ("zzz", "there is no scheme 'zzz'; try one of uncoded"),
+        ("cyclic(tolerence=1)", "cyclic has no option tolerence; try tolerance"),
+        ("cyclic(zzz=1)", "cyclic has no option zzz; try one of tolerance"),
+        ("cyclic", r"cyclic needs tolerance; try cyclic\(tolerance=1\)"),
+        ("cyclic(1, 2)", "'2' has no name; try options written as key=value"),
+        ("cyclic(1, tolerance=2)", "tolerance is given twice"),
+        ("cyclic(1", "is not a scheme"),
+        ("import os", "is not a scheme"),
+        ("cyclic(1, rule=sometimes)", "rule = 'sometimes' is not known"),
+        ("bernoulli(2)", "must be told when to stop; try budget=SECONDS"),
+        ("bernoulli(2, budget=soon)", "budget = 'soon'; try a number"),
+        ("bernoulli(2, budget=-1)", "is not a time to wait"),
+        ("clustered(4, 1)", "clusters = 4 must divide workers = 6; try clusters in"),
+        ("edge_graph(5, count=3)", "degree = 5 must divide 2 x workers = 12"),
+        ("stochastic(2, 1.5, budget=1)", "not in"),
+        ("fractional(3)", "tolerance \\+ 1 = 4 must divide workers = 6"),
+        ("cyclic(one)", "tolerance must be a whole number, got 'one'"),
+        ("ignore(7)", "count = 7 is out of range"),
+        ("uncoded(pieces=0)", "pieces = 0 is out of range"),
+    ],
+)
+def test_a_bad_scheme_says_what_is_wrong_and_what_would_do(text: str, why: str) -> None:
+    with pytest.raises(CodedgradError, match=why) as caught:
+        build(text, workers=6)
+    assert isinstance(caught.value, InvalidScheme | InvalidCode)
+
+
+def test_options_may_come_apart_from_the_name() -> None:
+    assert build("cyclic", 6, {"tolerance": 2}).name == "cyclic(tolerance=2)"
+    assert build(" clustered ( 2 , 1 ) ", 6).name == (
+        "clustered(clusters=2, tolerance=1)"
+    )

@@ -1,0 +1,278 @@
+"""The fault simulator: nothing breaks what is right, and what is wrong is caught."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codedgrad import schemes
+from codedgrad.codes import decode
+from codedgrad.core import (
+    Assign,
+    CodePlan,
+    Combine,
+    Cut,
+    Decision,
+    Event,
+    Finish,
+    GiveUp,
+    History,
+    MessageArrived,
+    Segment,
+    State,
+    StepStarted,
+    TimerFired,
+    Upload,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.errors import Violation
+from codedgrad.schemes import Coded
+from codedgrad.testing import Everything, Fault, Invariants, Schedule, attack, draw, run
+from codedgrad.testing.faults import KINDS, _Troubled
+from codedgrad.trace import Entry, read, replay
+
+SCHEMES = [
+    schemes.uncoded(4),
+    schemes.ignore(5, 3),
+    schemes.fractional(6, 1),
+    schemes.cyclic(5, 2),
+    schemes.cyclic(6, 1, rule="threshold"),
+    schemes.clustered(8, 2, 1, pieces=2),
+    schemes.bernoulli(6, 2, budget=2.0),
+    schemes.stochastic(6, 2, 0.2, budget=3.0),
+    schemes.erasurehead(6, 2, count=4),
+    schemes.vertex_graph(6, 3, budget=3.0),
+    schemes.edge_graph(6, 3, count=5),
+    Everything(4),
+    Everything(5, each=2, copies=5),
+    Everything(3, each=4, copies=2),
+]
+
+
+def test_every_scheme_is_attacked() -> None:
+    names = {scheme.name.partition("(")[0] for scheme in SCHEMES}
+    assert names == {*schemes.SCHEMES, "everything"}
+
+
+@pytest.mark.hypothesis  # so that a soak runs it
+@pytest.mark.timeout(3600)
+def test_no_schedule_of_faults_breaks_a_rule(
+    schedules: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    seed = 0 if schedules == 2000 else int(np.random.SeedSequence().entropy % 2**32)  # type: ignore[operator]
+    print(f"{schedules} schedules, seed {seed}")
+    failure = attack(SCHEMES, schedules, seed)
+    if failure is not None:
+        failure.save(tmp_path / "failure.jsonl")
+        pytest.fail(f"seed {seed}: {failure}\ntrace in {tmp_path / 'failure.jsonl'}")
+
+
+# -- what is wrong is caught -----------------------------------------------------------
+
+
+class OneShort(Coded):
+    """Deliberately broken: calls a step exact with one worker too many late.
+
+    Only wrong when somebody was lost before: calm runs are right.
+    """
+
+    def plan(self, step: int, history: History) -> CodePlan:
+        plan = super().plan(step, history)
+        judge = plan.judge
+
+        def hasty(state: State, event: Event) -> Decision:
+            if isinstance(event, WorkerLost) and state.heard:
+                owner = {i: m.worker for i, m in state.messages.items()}
+                decoding = decode(self.code, [owner[i] for i in state.heard])
+                ids = {owner[i]: i for i in state.heard}
+                weights = tuple((ids[w], a) for w, a in decoding.weights)
+                return Finish(weights, 0.0)
+            return judge(state, event)
+
+        plan.judge = hasty  # type: ignore[method-assign]
+        return plan
+
+
+def test_a_deliberately_broken_scheme_is_caught_and_shrunk_to_its_cause(
+    tmp_path: Path,
+) -> None:
+    plain = schemes.cyclic(5, 1)
+    broken = OneShort(plain.name, plain.code, plain.rule)
+    failure = attack([broken], 500, seed=1)
+    assert failure is not None
+    assert isinstance(failure.error, Violation)
+    assert failure.error.rule == "every part is in the sum exactly once"
+    assert [fault.kind for fault in failure.schedule.faults] == ["lose"]
+    assert failure.schedule.steps <= 2
+    assert failure.schedule.latency == 0.0
+    failure.save(tmp_path / "small.jsonl")
+    trace = read(tmp_path / "small.jsonl")
+    assert len(trace.entries) <= 40
+    assert "lose" in trace.header.note
+    assert replay(trace, broken) is None  # the bug report shows the bug
+    difference = replay(trace, plain)  # and a mended scheme decides otherwise
+    assert difference is not None
+    assert isinstance(difference.event, WorkerLost)
+
+
+def test_the_same_schedule_gives_the_same_run() -> None:
+    rng = np.random.default_rng(4)
+    for scheme in SCHEMES:
+        schedule = draw(scheme, rng)
+        runs: list[list[Entry]] = [[], []]
+        for entries in runs:
+            simulator = _Troubled(
+                schedule,
+                scheme,
+                lambda event, commands, e=entries: e.append(
+                    Entry(event, tuple(commands))
+                ),
+            )
+            for _ in range(schedule.steps):
+                simulator.next_step()
+        assert runs[0] == runs[1]
+
+
+# -- the invariants themselves ---------------------------------------------------------
+
+SCHEME = schemes.uncoded(2)
+SEGMENTS = [Segment(0, 0, (0,), (1.0,)), Segment(2, 1, (1,), (1.0,))]
+START = (
+    StepStarted(0, 0.0),
+    [Assign(0, SEGMENTS[0], 1), Assign(0, SEGMENTS[1], 3)],
+)
+HEARD = [
+    (MessageArrived(0, 0, 1, ((0, 1),), 1.0), []),
+    (MessageArrived(0, 1, 3, ((2, 1),), 2.0), []),
+]
+
+
+@pytest.mark.parametrize(
+    ("script", "rule"),
+    [
+        ([(TimerFired(3.0), [Combine(0, ((1, 1.0),), 0.0)])], "exactly once"),
+        ([(TimerFired(3.0), [Combine(0, ((1, 1.0), (3, 1.1)), 0.0)])], "exactly once"),
+        ([(TimerFired(3.0), [Combine(0, ((5, 1.0),), 0.0)])], "only heard messages"),
+        (
+            [(TimerFired(3.0), [Combine(0, ((1, 1.0), (3, 1.0)), 1.0)])],
+            "the residual stated",
+        ),
+        ([(TimerFired(3.0), [GiveUp(0, ""), GiveUp(0, "")])], "only the open step"),
+        ([(TimerFired(3.0), [GiveUp(1, "")])], "only the open step"),
+        (
+            [(WorkerLost(1, 3.0), [Cut(0, 1, 2, 0)])],
+            "no command goes to a lost worker",
+        ),
+        ([(TimerFired(3.0), [Cut(0, 1, 0, 0)])], "segments of their worker"),
+        ([(TimerFired(3.0), [Upload(0, 1, 4, (0,))])], "segments of their worker"),
+        ([(TimerFired(3.0), [Upload(0, 0, 3, (0,))])], "every number is used once"),
+        (
+            [(TimerFired(3.0), [Assign(0, Segment(4, 0, (1,), (1.0,)), None)])],
+            "segments fit the placement",
+        ),
+        (
+            [(StepStarted(1, 3.0), [Assign(1, Segment(0, 0, (0,), (1.0,)), None)])],
+            "a step is closed before the next",
+        ),
+    ],
+)
+def test_every_invariant_can_be_violated(
+    script: list[tuple[Event, list[object]]], rule: str
+) -> None:
+    invariants = Invariants(SCHEME)
+    for event, commands in [START, *HEARD]:
+        invariants(event, commands)  # type: ignore[arg-type]
+    ((event, commands),) = script
+    with pytest.raises(Violation, match=rule):
+        invariants(event, commands)  # type: ignore[arg-type]
+
+
+# -- every situation occurs ------------------------------------------------------------
+
+
+class Situations:
+    """Notes which situations a run goes through."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self.segments: dict[int, Segment] = {}
+        self.keeps: dict[int, int] = {}
+        self.uploads: dict[int, tuple[int, float]] = {}
+        self.joined: set[int] = set()
+        self.owners: Counter[int] = Counter()
+
+    def __call__(self, event: Event, commands: list[object]) -> None:
+        if isinstance(event, StepStarted) and commands:
+            self.segments, self.keeps, self.uploads = {}, {}, {}
+            self.joined, self.owners = set(), Counter()
+        if isinstance(event, MessageArrived) and event.message in self.uploads:
+            del self.uploads[event.message]
+            self.seen["one message of several segments"] += len(event.cuts) > 1
+            for id_, done in event.cuts:
+                if id_ in self.segments:
+                    size = len(self.segments[id_].parts)
+                    self.seen["prefix"] += 0 < done < size
+                    keep = self.keeps.get(id_, size)
+                    self.seen["cut that lost the race"] += 0 < keep < done
+        if isinstance(event, WorkerLost):
+            waiting = any(worker == event.worker for worker, _ in self.uploads.values())
+            self.seen["loss between finish and upload"] += waiting
+        if isinstance(event, WorkerJoined):
+            self.joined.add(event.worker)
+        for command in commands:
+            self.seen[type(command).__name__] += 1
+            match command:
+                case Assign(_, segment):
+                    self.segments[segment.id] = segment
+                    self.owners[segment.worker] += 1
+                    several = self.owners[segment.worker] > 1
+                    self.seen["several segments on a worker"] += several
+                    self.seen["join mid-step"] += segment.worker in self.joined
+                case Cut(_, _, id_, keep):
+                    self.keeps[id_] = min(keep, self.keeps.get(id_, keep))
+                case Upload(_, worker, message):
+                    late = [w for w, at in self.uploads.values() if at < event.at]
+                    self.seen["silent uploader"] += bool(late)
+                    self.uploads[message] = worker, event.at
+                case GiveUp(_, reason):
+                    self.seen[reason.partition(" ")[0]] += 1
+
+
+def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
+    rng = np.random.default_rng(0)
+    situations = Situations()
+    for number in range(400):
+        scheme = SCHEMES[-3 + number % 3]
+        schedule = draw(scheme, rng)
+        simulator = _Troubled(schedule, scheme, situations)  # type: ignore[arg-type]
+        for _ in range(schedule.steps):
+            simulator.next_step()
+    wanted = {
+        "prefix", "cut that lost the race", "several segments on a worker",
+        "one message of several segments", "loss between finish and upload",
+        "silent uploader", "join mid-step", "superseded", "cancelled",
+        "Assign", "Cut", "Upload", "Drop", "WakeAt", "Combine", "GiveUp",
+    }  # fmt: skip
+    assert {name for name in wanted if situations.seen[name] == 0} == set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_fault_reaches_the_coordinator(kind: str) -> None:
+    fault = Fault(kind, step=1, worker=0, when=0.05, size=2.0)
+    loss = Fault("lose", step=1, worker=0, when=0.01, size=1.0)
+    faults = (loss, fault) if kind == "join" else (fault,)
+    entries: dict[bool, list[Entry]] = {True: [], False: []}
+    for with_fault, log in entries.items():
+        chosen = faults if with_fault else faults[:-1]
+        schedule = Schedule(seed=3, steps=3, faults=chosen)
+        assert run(schedule, SCHEMES[0]) is None
+        simulator = _Troubled(
+            schedule,
+            SCHEMES[0],
+            lambda event, commands, e=log: e.append(Entry(event, tuple(commands))),
+        )
+        for _ in range(3):
+            simulator.next_step()
+    assert entries[True] != entries[False]
