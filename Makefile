@@ -25,6 +25,8 @@ check: .venv/dev ## style, types and import contracts
 bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/amplification.py
+	$(BIN)/python benchmarks/coordinator.py
+	$(BIN)/python benchmarks/simulate.py
 
 soak: .venv/dev ## the random tests, for many more draws
 	@$(BIN)/python -m pytest --hypothesis-profile=soak --timeout=3600 \

@@ -206,3 +206,4 @@ def test_history_is_bounded() -> None:
         coordinator.handle(MessageArrived(step, 0, 1, ((0, 1),), step + 0.5))
     assert len(coordinator.history.records) == 64
     assert len(coordinator.history.durations) == 20
+    assert History(workers=1000).records.maxlen == 20

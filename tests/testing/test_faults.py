@@ -258,6 +258,49 @@ def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
     assert {name for name in wanted if situations.seen[name] == 0} == set()
 
 
+class Finished:
+    """Looks at the moments at which every part is finished and every segment closed."""
+
+    def __init__(self) -> None:
+        self.simulator: _Troubled | None = None
+        self.covered = self.planned = self.silent = 0
+
+    def __call__(self, event: Event, commands: list[object]) -> None:
+        assert self.simulator is not None
+        coordinator = self.simulator.coordinator
+        state, plan = coordinator.state, coordinator._plan
+        if state is None or state.missing:
+            return
+        new = {c.segment.id for c in commands if isinstance(c, Assign)}
+        before = [
+            known
+            for id_, known in state.segments.items()
+            if not known.gone and id_ not in new
+        ]
+        if all(known.closed for known in before):
+            on_its_way = any(m.pending for m in state.messages.values())
+            waits_for = bool(plan._silent or plan._dropped)  # type: ignore[union-attr]
+            assert on_its_way or new or waits_for, (event, commands)
+            self.covered += on_its_way
+            self.planned += bool(new)
+            self.silent += waits_for
+
+
+def test_when_everything_is_finished_and_closed_there_is_a_cover_or_a_new_plan() -> (
+    None
+):
+    rng = np.random.default_rng(2)
+    finished = Finished()
+    for number in range(400):
+        scheme = SCHEMES[-3 + number % 3]
+        schedule = draw(scheme, rng)
+        finished.simulator = _Troubled(schedule, scheme, finished)  # type: ignore[arg-type]
+        for _ in range(schedule.steps):
+            finished.simulator.next_step()
+    assert finished.covered > 100
+    assert finished.planned > 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fault_reaches_the_coordinator(kind: str) -> None:
     fault = Fault(kind, step=1, worker=0, when=0.05, size=2.0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 import codedgrad
 from codedgrad.cli.demo import demo
+from codedgrad.cli.schemes import schemes
+from codedgrad.cli.simulate import help_text, simulate
 from codedgrad.errors import CodedgradError
 
 __all__ = ["app", "main"]
@@ -20,6 +22,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command()(demo)
+app.command(help=help_text())(simulate)
+app.command()(schemes)
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,7 +47,19 @@ def codedgrad_(
 def main() -> None:
     """Run the command line; bad input is one sentence and exit code 2."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except CodedgradError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _refuse(str(error))
+    except typer.TyperException as error:  # any wrong use of an option
+        message = getattr(error, "format_message", error.__str__)()
+        if message:  # without: no arguments at all, and the help was shown
+            _refuse(message)
         sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(problem: str) -> NoReturn:
+    print("error: " + " ".join(problem.split()), file=sys.stderr)
+    sys.exit(2)

@@ -7,6 +7,7 @@ from codedgrad.core.events import (
     Event,
     MessageArrived,
     MessageFailed,
+    Progressed,
     TimerFired,
     WorkerJoined,
     WorkerLost,
@@ -45,11 +46,13 @@ class CodePlan:
         self._empty: list[int] = []  # a code of chance may leave a row without parts
         self._retried: set[int] = set()
         self._until = self._end = 0.0
+        self._wait = Wait(0.0)
 
     def first(self, state: State) -> Ask:
         """Give every worker its rows."""
         self._end = state.started + state.deadline.seconds
         self._until = min(state.started + self._budget, self._end)
+        self._wait = Wait(self._until)
         for row, owner in enumerate(self._code.owner):
             worker = owner if self._seat is None else self._seat[owner]
             if self._code.rows[row][0]:
@@ -65,6 +68,8 @@ class CodePlan:
 
     def judge(self, state: State, event: Event) -> Decision:
         """Count what arrived, replace what was lost, mind the time."""
+        if isinstance(event, Progressed):
+            return self._wait  # messages decide
         match event:
             case MessageArrived(_, _, message):
                 row = self._row.pop(message)
@@ -89,7 +94,7 @@ class CodePlan:
                 return self._finish() if budget_is_over else self._fail(state)
         if not self._row and all(state.alive):
             return self._all_is_in(state)
-        return Wait(self._until)
+        return self._wait
 
     def _assign(self, orders: Orders, worker: int, rows: list[int]) -> None:
         for row in rows:

@@ -18,7 +18,8 @@ from codedgrad.core.state import SegmentState, State
 
 __all__ = ["Estimator", "History", "Observation", "Record", "Tracker"]
 
-_REMEMBERED = 64  # steps kept in full
+_REMEMBERED = 64  # steps kept in full, fewer where they would hold too much:
+_OBSERVED = 20_000  # workers times steps
 _RECENT = 20  # steps whose durations make the patience
 
 
@@ -95,14 +96,14 @@ class Record:
         seconds = max(marks) - asked if marks else 0.0
         pending, elapsed, ended = 0, seconds, "answered"
         for known in segments:
-            if (left := self._outstanding(known)) > 0:
+            if (left := self.outstanding(known)) > 0:
                 pending, elapsed, ended = left, known.ended_at - asked, known.ended
                 break
         return Observation(
             self.step, worker, load, done, seconds, pending, elapsed, ended
         )
 
-    def _outstanding(self, known: SegmentState) -> int:
+    def outstanding(self, known: SegmentState) -> int:
         """Return how many parts were under way, and not done, when a segment ended."""
         if known.ended == "answered":
             return 0
@@ -143,9 +144,10 @@ class History:
         durations: Seconds of the recent steps that gave a sum.
     """
 
-    def __init__(self, workers: int, remembered: int = _REMEMBERED) -> None:
+    def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.records: deque[Record] = deque(maxlen=remembered)
+        affordable = max(8, _OBSERVED // workers)
+        self.records: deque[Record] = deque(maxlen=min(_REMEMBERED, affordable))
         self.durations: deque[float] = deque(maxlen=_RECENT)
         self._trackers: dict[object, Tracker] = {}
         self._fresh: Record | None = None  # ended, not yet told to the trackers
@@ -191,11 +193,11 @@ class History:
 
     def settle(self) -> None:
         """Teach the trackers the last step, late arrivals until now included."""
-        if self._fresh is not None:
+        if self._fresh is not None and self._trackers:
             observations = self._observations(self._fresh)
             for tracker in self._trackers.values():
                 tracker.update(observations)
-            self._fresh = None
+        self._fresh = None
 
     def _observations(self, record: Record) -> list[Observation | None]:
         return [record.observe(worker) for worker in range(self.workers)]

@@ -13,16 +13,16 @@ told when that part is merged, and says what to report. The races are all in her
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from codedgrad.core.commands import Assign, Cut, Drop, Order, Upload
 
 __all__ = ["Progress", "Report", "Send", "Session", "Task"]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True, gc=False):
     """Compute this part and, unless it is abandoned, merge it with its coefficient."""
 
     step: int
@@ -31,8 +31,7 @@ class Task:
     coefficient: float
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True, gc=False):
     """To be reported: see `Progressed`."""
 
     step: int
@@ -41,8 +40,7 @@ class Progress:
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True, gc=False):
     """To be sent: the sum of these segments, as it is now. See `MessageArrived`."""
 
     step: int

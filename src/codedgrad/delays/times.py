@@ -77,7 +77,15 @@ class Times:
             array([[0.5, 1.5]])
         """
         k = whole("times", "parts", parts, least=1)
+        if k == self.workers:
+            return self.unit  # on the grid already
         return on_grid(self.unit * self.workers / k)
+
+    def between(self, first: int, last: int) -> Times:
+        """Return steps `first` to `last` - 1, without copying."""
+        some = object.__new__(Times)
+        settle(some, fixed=self.fixed[first:last], unit=self.unit[first:last])
+        return some
 
 
 @runtime_checkable

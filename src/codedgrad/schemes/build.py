@@ -72,9 +72,6 @@ def build_from(
     for key, default in known.items():
         if default is inspect.Parameter.empty and key not in given:
             raise InvalidScheme(f"{name} needs {key}", f"{name}({key}=1)")
-    for key in ("budget", "straggle"):
-        if key in given and not isinstance(given[key], int | float):
-            raise InvalidScheme(f"{name}: {key} = {given[key]!r}", "a number")
     return family(workers, **given)
 
 

@@ -4,6 +4,7 @@ from codedgrad import codes
 from codedgrad.codes.arguments import divisors, whole
 from codedgrad.errors import InvalidScheme
 from codedgrad.schemes.coded import Coded, exact, title
+from codedgrad.schemes.cyclic import well_conditioned
 
 
 def clustered(
@@ -29,7 +30,7 @@ def clustered(
             f"clustered: clusters = {clusters} must divide workers = {workers}",
             f"clusters in {divisors(workers)}",
         )
-    inner = codes.cyclic(workers // clusters, tolerance)
+    inner = well_conditioned(workers // clusters, tolerance)
     options = {"clusters": clusters, "tolerance": tolerance}
     name = title("clustered", **options, rule=rule, pieces=pieces)
     return exact(name, codes.clustered(inner, clusters), rule, pieces)

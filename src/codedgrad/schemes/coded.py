@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codedgrad.codes import Code, refined
+from codedgrad.codes.arguments import whole
 from codedgrad.core.code_plan import CodePlan
 from codedgrad.core.history import History
 from codedgrad.core.rules import Decodable, First, Rule, Threshold, Within
@@ -82,9 +83,9 @@ def title(family: str, **options: object) -> str:
 
 def exact(name: str, code: Code, rule: str, pieces: int) -> Coded:
     """Return the scheme that decodes a code exactly."""
-    if rule not in RULES:
+    if not isinstance(rule, str) or rule not in RULES:
         raise InvalidScheme(f"rule = {rule!r} is not known", f"rule in {list(RULES)}")
-    return Coded(name, refined(code, pieces), RULES[rule])
+    return Coded(name, _cut(name, code, pieces), RULES[rule])
 
 
 def approximate(
@@ -98,7 +99,16 @@ def approximate(
             f"{family}: an approximate scheme must be told when to stop",
             "budget=SECONDS, or count=MESSAGES",
         )
-    rule = Decodable() if count is None else First(count)
+    rule = Decodable()
+    if count is not None:
+        rule = First(whole(family, "count", count, least=1, most=code.messages))
     if budget is not None:
-        rule = Within(budget, rule)
-    return Coded(name, refined(code, pieces), rule)
+        if isinstance(budget, bool) or not isinstance(budget, int | float):
+            raise InvalidScheme(f"{family}: budget = {budget!r}", "a number of seconds")
+        rule = Within(float(budget), rule)
+    return Coded(name, _cut(name, code, pieces), rule)
+
+
+def _cut(name: str, code: Code, pieces: int) -> Code:
+    family = name.partition("(")[0]
+    return refined(code, whole(family, "pieces", pieces, least=1))

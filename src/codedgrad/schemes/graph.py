@@ -30,9 +30,7 @@ def vertex_graph(
         pieces: Parts for each worker at the uncoded load.
     """
     code = codes.vertex_graph(workers, degree, decoding=decoding, seed=seed)
-    name = title(
-        "vertex_graph", degree=degree, budget=budget, count=count, pieces=pieces
-    )
+    name = _title("vertex_graph", degree, budget, count, decoding, seed, pieces)
     return approximate(name, code, budget, count, pieces)
 
 

@@ -7,7 +7,7 @@ virtual time; `Simulator` is the driver itself.
 from codedgrad.sim.driver import Payload, Simulator, Step, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome
 from codedgrad.sim.machine import Machine
-from codedgrad.sim.sweep import Result, compare, run_events, run_fast
+from codedgrad.sim.sweep import Result, compare, draw, end_times, run_events, run_fast
 from codedgrad.sim.train import Gradient, Training, Update, train
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "Update",
     "Watch",
     "compare",
+    "draw",
+    "end_times",
     "has_fast_path",
     "outcome",
     "run_events",

@@ -198,6 +198,10 @@ class Simulator:
         self.feed(StepStarted(self._step, self.now))
         end = self._until_end()
         self._drop_all()
+        for worker in self._workers:
+            if worker.task is not None:  # it goes on into the next step
+                self._busy += self.now - worker.begun
+                worker.begun = self.now
         known = self.coordinator.history.records[-1].state
         sum_ = end if isinstance(end, Combine) else None
         return Step(

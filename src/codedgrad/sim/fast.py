@@ -29,7 +29,7 @@ from codedgrad.core.rules import (
 from codedgrad.delays import Times
 from codedgrad.schemes import Coded
 
-__all__ = ["Outcome", "ends", "has_fast_path", "outcome"]
+__all__ = ["Outcome", "ends", "has_fast_path", "outcome", "step_seconds"]
 
 Ints: TypeAlias = NDArray[np.intp]
 
@@ -63,6 +63,21 @@ def has_fast_path(scheme: object) -> bool:
     return ends.dispatch(type(scheme.rule)) is not ends.dispatch(object)
 
 
+def step_seconds(scheme: Coded, times: Times) -> Floats:
+    """Return how long every step takes, (steps,)."""
+    arrivals = _arrivals(scheme.code, times.fixed, times.part(scheme.parts))
+    return _seconds(scheme, arrivals)
+
+
+def _seconds(scheme: Coded, arrivals: Floats) -> Floats:
+    seconds = ends(scheme.rule, scheme.code, arrivals)
+    sizes = np.diff(scheme.code.B.indptr)
+    if not sizes.all():  # nothing has arrived at 0, and a step ends by an event
+        first = arrivals[:, sizes > 0].min(axis=1, initial=np.inf)
+        seconds = np.maximum(seconds, np.minimum(first, scheme.rule.budget))
+    return np.asarray(seconds)
+
+
 def outcome(scheme: Coded, times: Times) -> Outcome:
     """Return how every step goes.
 
@@ -71,40 +86,82 @@ def outcome(scheme: Coded, times: Times) -> Outcome:
         times: One row a step, as many columns as workers.
     """
     code, part = scheme.code, times.part(scheme.parts)
+    sizes = np.diff(code.B.indptr)
     arrivals = _arrivals(code, times.fixed, part)
-    seconds = ends(scheme.rule, code, arrivals)
-    heard = arrivals <= seconds[:, None]
+    seconds = _seconds(scheme, arrivals)
     done = np.isfinite(seconds)
+    heard = arrivals <= seconds[:, None]
+    heard[~done] &= np.isfinite(arrivals[~done])
+    at_the_end = np.count_nonzero(arrivals == seconds[:, None], axis=1)
+    tied = np.flatnonzero(done & (at_the_end > 1))
+    if tied.size:
+        order = _order(code, times.fixed[tied], part[tied], arrivals[tied])
+        heard[tied] = _heard_in_order(scheme, order, heard[tied])
     residual = np.full(len(seconds), float(code.parts))
     residual[done] = _residuals(code, heard[done], scheme.tolerance is not None)
-    nonempty = np.diff(code.B.indptr) > 0
-    load = np.array([len(parts) for parts in code.placement], dtype=np.float64)
-    left = np.clip(seconds[:, None] - times.fixed, 0.0, None)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        finished = np.floor(left / part)  # inf / inf: dead, in a step without end
-    work = np.fmin(np.nan_to_num(finished, nan=0.0, posinf=np.inf), load).sum(axis=1)
-    last = np.where(np.isfinite(part), times.fixed + load * part, 0.0)
-    busy = np.minimum(last, seconds[:, None]).sum(axis=1)
-    messages = np.count_nonzero(heard & nonempty, axis=1)
+    load = np.bincount(code.owner, weights=sizes, minlength=code.workers)
+    there = np.isfinite(times.fixed + part) & (load > 0)
+    with np.errstate(invalid="ignore", divide="ignore"):  # those who are not there
+        left = seconds[:, None] - times.fixed
+        finished = np.where(part > 0.0, np.floor(left / part), np.inf)
+        last = times.fixed + load * part
+    work = np.where(there & (left >= 0.0), np.minimum(finished, load), 0.0).sum(axis=1)
+    busy = np.minimum(np.where(there, last, 0.0), seconds[:, None]).sum(axis=1)
+    messages = np.count_nonzero(heard & (sizes > 0), axis=1)
     return Outcome(seconds, residual, messages, work, busy)
 
 
 def _arrivals(code: Code, fixed: Floats, part: Floats) -> Floats:
-    """Return when every message arrives, (steps, messages); rows in order."""
-    sizes = np.diff(code.B.indptr)
-    owner = np.array(code.owner)
+    """Return when every message arrives, (steps, messages)."""
+    position, owner = _position(code), np.array(code.owner)
+    with np.errstate(invalid="ignore"):  # the dead, with nothing to do
+        if np.array_equal(owner, np.arange(code.messages)):
+            arrivals = position * part
+            arrivals += fixed
+        else:
+            arrivals = fixed[:, owner] + position * part[:, owner]
+    arrivals[:, np.diff(code.B.indptr) == 0] = 0.0  # it takes no time to send nothing
+    return np.asarray(arrivals)
+
+
+def _position(code: Code) -> Floats:
+    """Return how many parts its worker computes up to the end of each message."""
     position = np.empty(code.messages)
     done = np.zeros(code.workers)
-    for message, (worker, size) in enumerate(zip(owner, sizes, strict=True)):
+    sizes = np.diff(code.B.indptr)
+    for message, (worker, size) in enumerate(zip(code.owner, sizes, strict=True)):
         done[worker] += size
         position[message] = done[worker]
-    if np.array_equal(owner, np.arange(code.messages)):
-        arrivals = position * part
-        arrivals += fixed
-    else:
-        arrivals = fixed[:, owner] + position * part[:, owner]
-    arrivals[:, sizes == 0] = 0.0  # it takes no time to send nothing
-    return np.asarray(arrivals)
+    return position
+
+
+def _order(code: Code, fixed: Floats, part: Floats, arrivals: Floats) -> Ints:
+    """Return the messages in the order of their events, (steps, messages).
+
+    Of parts that end together the one begun first comes first; that failing, the one
+    of the worker with fewer parts, whose first was begun first; then as assigned.
+    """
+    owner = np.array(code.owner)
+    begun = np.where(_position(code) > 1, arrivals - part[:, owner], 0.0)
+    nonempty = np.diff(code.B.indptr) > 0
+    seats = {w: m for m, w in reversed(list(enumerate(code.owner))) if nonempty[m]}
+    seat = np.broadcast_to([seats.get(w, 0) for w in code.owner], arrivals.shape)
+    return np.lexsort((seat, -fixed[:, owner], begun, arrivals), axis=1)
+
+
+def _heard_in_order(scheme: Coded, order: Ints, heard: Bools) -> Bools:
+    """Leave out what comes after the message that was enough, though not later."""
+    sizes, known = np.diff(scheme.code.B.indptr), dict[bytes, int]()
+    for pattern, sequence in zip(heard, order, strict=True):
+        in_time = sequence[: np.count_nonzero(pattern)]
+        key = in_time.tobytes()
+        if key not in known:
+            tally = scheme.rule.start(scheme.code)
+            enough = (tally.hear(m) and sizes[m] > 0 for m in in_time.tolist())
+            places = (place for place, is_enough in enumerate(enough) if is_enough)
+            known[key] = next(places, len(in_time) - 1) + 1
+        pattern[in_time[known[key] :]] = False
+    return heard
 
 
 def _residuals(code: Code, heard: Bools, is_exact: bool) -> Floats:
@@ -183,7 +240,7 @@ def _bisect(code: Code, order: Ints) -> Ints:
     rank = np.argsort(order, axis=1)
     low = np.full(len(order), code.fewest - 2, dtype=np.intp)  # known not to decode
     high = np.full(len(order), size, dtype=np.intp)
-    if code.tolerance is not None:
+    if code.tolerance is not None and code.messages == code.workers:
         high[:] = needed(code) - 1
     while True:
         open_ = np.flatnonzero(high - low > 1)
@@ -209,13 +266,11 @@ def _scan(code: Code, order: Ints) -> Ints:
 def _kth(values: Floats, k: int) -> Floats:
     """Return the k-th smallest, k from 1, along the last axis."""
     size = values.shape[-1]
-    if k == 1:
-        return np.asarray(values.min(axis=-1))
-    if k == size:
-        return np.asarray(values.max(axis=-1))
     if size > _NETWORK:
+        if k in (1, size):
+            return np.asarray(values.min(axis=-1) if k == 1 else values.max(axis=-1))
         return np.asarray(np.partition(values, k - 1, axis=-1)[..., k - 1])
-    columns = [np.ascontiguousarray(values[..., i]) for i in range(size)]
+    columns = [values[..., i] for i in range(size)]
     keep, give = (np.minimum, np.maximum) if 2 * k <= size else (np.maximum, np.minimum)
     passes = k if 2 * k <= size else size - k + 1
     for place in range(passes):  # the extreme one of the rest goes to `place`

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from codedgrad.core import Capabilities, Patience, Scheme
 from codedgrad.delays import Times
+from codedgrad.errors import InvalidScenario
 
 __all__ = ["Machine"]
 
@@ -28,6 +30,10 @@ class Machine:
     drain: bool = True
     progress: bool = True
     latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency < math.inf:
+            raise InvalidScenario("latency", f"is {self.latency} s", "0 s or more")
 
     @property
     def capabilities(self) -> Capabilities:

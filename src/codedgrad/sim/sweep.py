@@ -22,10 +22,10 @@ from codedgrad.delays import Delays, Times
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import Coded
 from codedgrad.sim.driver import Simulator, Watch
-from codedgrad.sim.fast import Outcome, has_fast_path, outcome
+from codedgrad.sim.fast import Outcome, has_fast_path, outcome, step_seconds
 from codedgrad.sim.machine import Machine
 
-__all__ = ["Result", "compare", "run_events", "run_fast"]
+__all__ = ["Result", "compare", "draw", "end_times", "run_events", "run_fast"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -83,6 +83,12 @@ class Result:
         }  # fmt: skip
 
 
+def draw(delays: Delays, *, steps: int, workers: int, seed: int, run: int = 0) -> Times:
+    """Draw the times of a run; the same for every scheme, and for `train`."""
+    child = np.random.SeedSequence(seed, spawn_key=(run,))
+    return delays.sample(np.random.default_rng(child), steps, workers)
+
+
 def compare(
     schemes: Sequence[Scheme],
     delays: Delays,
@@ -123,35 +129,43 @@ def compare(
         raise InvalidScenario("steps, runs", f"are {steps} and {runs}", "1 or more")
     n = workers.pop()
     advanced = advanced or (lambda done: None)
-    fast = [s for s in schemes if isinstance(s, Coded) and has_fast_path(s)]
-    fast = fast if machine.is_ideal else []
-    outcomes: dict[int, list[Outcome]] = {id(scheme): [] for scheme in schemes}
-    children = np.random.SeedSequence(seed).spawn(runs)
+    fast = {
+        place: scheme
+        for place, scheme in enumerate(schemes)
+        if machine.is_ideal and isinstance(scheme, Coded) and has_fast_path(scheme)
+    }
+    outcomes: list[list[Outcome]] = [[] for _ in schemes]
 
-    def sample(child: np.random.SeedSequence) -> Times:
-        return delays.sample(np.random.default_rng(child), steps, n)
+    def sample(run: int) -> Times:
+        return draw(delays, steps=steps, workers=n, seed=seed, run=run)
 
-    def evaluate(child: np.random.SeedSequence) -> list[list[Outcome]]:
-        times = sample(child)
-        return [[outcome(s, block) for block in _blocks(times)] for s in fast]
+    def evaluate(run: int) -> list[list[Outcome]]:
+        blocks = list(_blocks(sample(run)))
+        return [[outcome(s, block) for block in blocks] for s in fast.values()]
 
     if fast:
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-            for each in pool.map(evaluate, children):
-                for done, blocks in zip(fast, each, strict=True):
-                    outcomes[id(done)] += blocks
+            for each in pool.map(evaluate, range(runs)):
+                for place, blocks in zip(fast, each, strict=True):
+                    outcomes[place] += blocks
                     advanced(steps)
-    for child in children if len(fast) < len(schemes) else ():
-        times = sample(child)
-        for scheme in schemes:
-            if not any(scheme is other for other in fast):
-                outcomes[id(scheme)].append(
-                    run_events(scheme, times, machine, advanced)
-                )
+    for run in range(runs if len(fast) < len(schemes) else 0):
+        times = sample(run)
+        for place, scheme in enumerate(schemes):
+            if place not in fast:
+                outcomes[place].append(run_events(scheme, times, machine, advanced))
     return [
-        _gather(s, outcomes[id(s)], runs, by_events=not any(s is f for f in fast))
-        for s in schemes
+        _gather(scheme, outcomes[place], runs, by_events=place not in fast)
+        for place, scheme in enumerate(schemes)
     ]
+
+
+def end_times(scheme: Coded, times: Times, threads: int | None = None) -> Floats:
+    """Return when every step ends, (steps,), and nothing else: the quickest answer."""
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        return np.concatenate(
+            list(pool.map(lambda block: step_seconds(scheme, block), _blocks(times)))
+        )
 
 
 def run_fast(scheme: Coded, times: Times, threads: int | None = None) -> list[Outcome]:
@@ -162,8 +176,7 @@ def run_fast(scheme: Coded, times: Times, threads: int | None = None) -> list[Ou
 
 def _blocks(times: Times) -> Iterator[Times]:
     for low in range(0, times.steps, _ROWS):
-        rows = slice(low, low + _ROWS)
-        yield Times(fixed=times.fixed[rows], unit=times.unit[rows])
+        yield times.between(low, low + _ROWS)
 
 
 def run_events(

@@ -18,6 +18,7 @@ from codedgrad.delays import Delays
 from codedgrad.errors import InvalidScenario
 from codedgrad.sim.driver import Simulator, Step, Watch
 from codedgrad.sim.machine import Machine
+from codedgrad.sim.sweep import draw
 
 __all__ = ["Gradient", "Training", "Update", "train"]
 
@@ -37,7 +38,7 @@ class Training:
         parameters: After the last step.
         seconds: Virtual seconds at the end of every step, (steps,).
         loss: Mean loss at the start of every step as decoded, (steps,); NaN where the
-            step was given up.
+            step was given up, or nothing was heard in it.
         steps: How every step went.
     """
 
@@ -88,11 +89,12 @@ def train(
         array([1.5])
     """
     machine = machine or Machine()
-    times = delays.sample(np.random.default_rng(seed), steps, scheme.workers)
-    carried = _Sums(gradient, np.array(parameters, dtype=np.float64))
-    if carried.parameters.ndim != 1:
-        problem = f"has shape {carried.parameters.shape}"
+    times = draw(delays, steps=steps, workers=scheme.workers, seed=seed)
+    start = np.array(parameters, dtype=np.float64)
+    if start.ndim != 1:
+        problem = f"has shape {start.shape}"
         raise InvalidScenario("parameters", problem, "one flat array")
+    carried = _Sums(gradient, start)
     simulator = Simulator(
         scheme,
         capabilities=machine.capabilities,
@@ -108,13 +110,22 @@ def train(
         if step.combined:
             total = carried.total
             samples = total[-1] if total[-1] != 0 else 1.0
-            loss[number] = total[-2] / samples
+            if total[-1] != 0:
+                loss[number] = total[-2] / samples
             mean = total[:-2] / samples
             x = carried.parameters
             x = x - rate * mean if update is None else update(x, mean, number)
-            carried.parameters = x
+            carried.parameters = _like(carried.parameters, x, "the update")
         carried.renew(number + 1)
     return Training(carried.parameters, seconds, loss, tuple(ended))
+
+
+def _like(parameters: Floats, given: Floats, what: str) -> Floats:
+    array = np.asarray(given, dtype=np.float64)
+    if array.shape != parameters.shape:
+        problem = f"has shape {array.shape}, the parameters {parameters.shape}"
+        raise InvalidScenario(what, problem, "an array as long as the parameters")
+    return array
 
 
 class _Sums:
@@ -146,6 +157,7 @@ class _Sums:
     def _part(self, part: int) -> Floats:
         if part not in self._known:
             loss, count, gradient = self._gradient(self.parameters, part, self._step)
+            gradient = _like(self.parameters, gradient, f"the gradient of part {part}")
             self._known[part] = np.concatenate([gradient, [loss, count]])
         return self._known[part]
 

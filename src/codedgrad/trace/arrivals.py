@@ -115,20 +115,24 @@ def _write_parquet(path: Path, names: list[str], rows: list[dict[str, Any]]) -> 
 def matrix(trace: Trace) -> Matrix:
     """Return seconds by step and worker, for a delay model to replay or to be fitted.
 
-    Only a run in which everybody answered at the same load has them all.
+    Only a run in which everybody answered at the uncoded load has them all.
     """
-    rows = list(arrivals(trace))
+    rows, workers = list(arrivals(trace)), trace.header.workers
     for row in rows:
-        if row.ended != "answered" or row.load != rows[0].load:
+        is_uncoded = row.load * workers == trace.header.parts
+        if row.ended != "answered" or not is_uncoded:
             problem = (
-                f"worker {row.worker} has no full time in step {row.step} "
-                f"({row.ended}, {row.done} of {row.load} parts); export the arrivals"
+                f"worker {row.worker} has no full time at the uncoded load in step "
+                f"{row.step} ({row.ended}, {row.done} of {row.load} parts); "
+                "export the arrivals"
             )
             raise InvalidTrace("the trace", problem)
     steps = sorted({row.step for row in rows})
+    if len(rows) < max(1, len(steps)) * workers:
+        problem = "has no step, or one in which not every worker was asked"
+        raise InvalidTrace("the trace", problem)
     place = {step: number for number, step in enumerate(steps)}
-    workers = trace.header.workers
-    seconds = np.full((len(steps), workers), np.nan)
+    seconds = np.empty((len(steps), workers))
     for row in rows:
         seconds[place[row.step], row.worker] = row.asked + row.seconds
     names = tuple(f"worker{number}" for number in range(workers))

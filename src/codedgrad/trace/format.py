@@ -68,6 +68,8 @@ def decode_header(line: bytes) -> Header:
         raise ValueError(f"says it is a {header.kind!r}")
     if header.version > VERSION:
         raise ValueError(f"has version {header.version}, newer than {VERSION}")
+    if header.workers < 1 or header.parts < 1:
+        raise ValueError(f"has {header.workers} workers and {header.parts} parts")
     return header
 
 

@@ -8,11 +8,14 @@ workers are not waited for. Two figures stand for it, and are never mixed: a **l
 bound** from what was seen ($D$ parts in $x$ seconds, or not done after $x$, take at
 least $x \min(1, q / D)$ for $q$ parts, because some of the time may not depend on the
 load), and an **estimate**, in which late workers take what their past steps suggest.
+The bound counts only time in which a worker is known to have been at it: not while it
+may have been idle, or finishing a part of the step before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from codedgrad.core import (
@@ -24,7 +27,6 @@ from codedgrad.core import (
     History,
     MessageArrived,
     MessageFailed,
-    Observation,
     Patience,
     Progressed,
     Record,
@@ -96,19 +98,20 @@ def ended_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
 
 def reports(trace: Trace) -> list[StepReport]:
     """Return what there is to say about every whole step."""
-    found, waiting_for = [], trace.header.parts / trace.header.workers
+    found, workers = [], trace.header.workers
+    free = [True] * workers
     for record, end, history in _rebuilt(trace):
-        speed = history.follow(Speed())  # of the steps before this one
-        found.append(_report(record, end, speed.seconds, waiting_for))
+        speed = history.follow(Speed()).seconds  # of the steps before this one
+        stretches = []
+        for worker in range(workers):
+            stretch, free[worker] = _stretches(record, worker, free[worker])
+            stretches.append(stretch)
+        waiting = _waiting(record, stretches, speed, trace.header.parts / workers)
+        found.append(_report(record, end, waiting))
     return found
 
 
-def _report(
-    record: Record,
-    end: Combine | GiveUp,
-    speeds: list[float | None],
-    uncoded_load: float,
-) -> StepReport:
+def _report(record: Record, end: Combine | GiveUp, waiting: Waiting) -> StepReport:
     state, workers = record.state, len(record.state.alive)
     seen = [record.observe(worker) for worker in range(workers)]
     heard = {state.messages[id_].worker for id_ in state.heard}
@@ -117,12 +120,6 @@ def _report(
     weights = end.weights if isinstance(end, Combine) else ()
     used = {part for id_, _ in weights for part in state.row(id_)}
     busy = sum(min(o.elapsed, record.seconds) for o in seen if o is not None)
-    times = [(_at_least(o, uncoded_load), o) for o in seen if o is not None]
-    at_least = max((least for least, _ in times), default=0.0)
-    guesses = [
-        max(least, (speeds[o.worker] or 0.0) * uncoded_load) if o.is_censored else least
-        for least, o in times
-    ]
     return StepReport(
         step=record.step,
         seconds=record.seconds,
@@ -134,14 +131,60 @@ def _report(
         work=work,
         wasted=work - len(used),
         busy=busy / (workers * record.seconds) if record.seconds > 0 else 0.0,
-        waiting=Waiting(at_least, max(guesses, default=0.0)),
+        waiting=waiting,
     )
 
 
-def _at_least(seen: Observation, load: float) -> float:
-    parts = seen.done + seen.pending
-    seconds = seen.elapsed if seen.is_censored else seen.seconds
-    return seconds * min(1.0, load / parts) if parts else 0.0
+def _waiting(
+    record: Record,
+    stretches: Sequence[Sequence[tuple[float, int]]],
+    speeds: Sequence[float | None],
+    load: float,
+) -> Waiting:
+    at_least = estimate = 0.0
+    for worker, stretch in enumerate(stretches):
+        bounds = (seconds * min(1.0, load / parts) for seconds, parts in stretch)
+        least = max(bounds, default=0.0)
+        seen = record.observe(worker)
+        late = seen is not None and seen.is_censored
+        guess = load * (speeds[worker] or 0.0) if late else 0.0
+        at_least, estimate = max(at_least, least), max(estimate, least, guess)
+    return Waiting(at_least, estimate)
+
+
+def _stretches(
+    record: Record, worker: int, free: bool
+) -> tuple[list[tuple[float, int]], bool]:
+    """Return (seconds, parts) that a worker took at least so long for.
+
+    Args:
+        record: A step.
+        worker: Whom to look at.
+        free: Whether it had nothing else in hand when the step began; also returned,
+            for the next step.
+    """
+    state = record.state
+    engine = state.capabilities
+    prompt = engine.interrupts_part and engine.orders_during_part
+    found: list[tuple[float, int]] = []
+    since = -math.inf
+    for id_ in state.held[worker]:
+        known = state.segments[id_]
+        marks, left = known.marks, record.outstanding(known)
+        if worker in record.late and len(state.held[worker]) == 1:
+            marks, left = [(len(known.segment.parts), record.late[worker])], 0
+        start, before = max(known.assigned, since), 0
+        if not free:  # at it for certain only since its first report
+            before, start = marks[0] if marks else (0, known.ended_at)
+        found += [(at - start, done - before) for done, at in marks if done > before]
+        if left > 0 and start < known.ended_at:
+            found.append((known.ended_at - start, known.done - before + left))
+            since = known.ended_at
+        since = max(since, marks[-1][1]) if marks else since
+        closed_at_once = prompt and known.closed
+        was_at_it = free or bool(marks)
+        free = known.ended == "lost" or (was_at_it and (left == 0 or closed_at_once))
+    return found, free or prompt
 
 
 def _rebuilt(

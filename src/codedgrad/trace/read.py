@@ -51,7 +51,10 @@ def read(path: Path | str) -> Trace:
 
 
 def whole_length(path: Path, header: Header) -> int:
-    """Return the bytes up to the last whole step, of a trace with this header."""
+    """Return the bytes up to the last whole step, of a trace with this header.
+
+    0 if even the line of the header is torn.
+    """
     length = 0
     for line in _lines(path):
         if line.number == 1:
@@ -59,7 +62,7 @@ def whole_length(path: Path, header: Header) -> int:
             if found != header:
                 problem = "is the trace of another run; its header differs"
                 raise InvalidTrace(path, problem)
-            length = line.end
+            length = line.end if line.data.endswith(b"\n") else 0
         elif (entry := line.entry()) is not None and entry.ends_step:
             length = line.end
     return length
@@ -78,7 +81,7 @@ class _Line:
     def header(self) -> Header:
         try:
             return decode_header(self.data)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidTrace(self.path, f"is not a trace: {error}") from None
 
     def entry(self) -> Entry | None:
@@ -87,7 +90,7 @@ class _Line:
             return None
         try:
             return decode_entry(self.data)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             problem = f"line {self.number} is not an event: {error}"
             raise InvalidTrace(self.path, problem) from None
 

@@ -50,7 +50,7 @@ class Recorder:
             raise InvalidTrace(path, f"cannot be written: {error.strerror}") from None
         os.ftruncate(self._file, keep)
         os.lseek(self._file, keep, os.SEEK_SET)
-        if not there:
+        if keep == 0:
             self._write(encode(header) + b"\n")
 
     def __call__(self, event: Event, commands: Sequence[Command]) -> None:

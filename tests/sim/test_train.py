@@ -1,0 +1,285 @@
+"""Real gradients in virtual time."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedgrad.core import (
+    Assign,
+    Command,
+    Event,
+    MessageArrived,
+    Scheme,
+    Segment,
+    StepStarted,
+)
+from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential
+from codedgrad.errors import InvalidScenario
+from codedgrad.schemes import (
+    bernoulli,
+    clustered,
+    cyclic,
+    edge_graph,
+    erasurehead,
+    fractional,
+    ignore,
+    stochastic,
+    uncoded,
+    vertex_graph,
+)
+from codedgrad.sim import Gradient, Machine, Training, train
+from codedgrad.testing import Everything
+
+LAW = Chain(
+    ShiftedExponential(floor=0.1, mean=1.0), Pauses(probability=0.2, low=0.1, high=3.0)
+)
+EXACT = [
+    uncoded(6), uncoded(6, pieces=3), fractional(6, 2), cyclic(6, 2), cyclic(6, 3),
+    cyclic(6, 2, pieces=2, rule="threshold"), clustered(6, 2, 1), Everything(6),
+    Everything(6, each=1), Everything(6, each=5, copies=2),
+]  # fmt: skip
+APPROXIMATE = [
+    ignore(6, 4), erasurehead(6, 2, count=3), bernoulli(6, 2, count=4, seed=1),
+    bernoulli(6, 3, budget=1.5, decoding="optimal"), stochastic(6, 2, 0.3, budget=1.5),
+    vertex_graph(6, 3, count=2), edge_graph(6, 3, budget=1.5, pieces=2),
+]  # fmt: skip
+MACHINES = [
+    Machine(),
+    Machine(drain=False, progress=False),
+    Machine(latency=0.07),
+    Machine(drain=False, latency=0.3),
+]
+
+
+class Regression:
+    """Least squares with uneven parts; the data of a part differ from step to step."""
+
+    def __init__(self, parts: int, d: int = 3) -> None:
+        rng = np.random.default_rng(7)
+        self.A = rng.standard_normal((4, parts, 5, d))
+        self.b = rng.standard_normal((4, parts, 5))
+        self.size = rng.integers(1, 6, parts)
+        self.parts = parts
+        self.d = d
+        self.calls: Counter[tuple[int, int]] = Counter()
+
+    def gradient(
+        self, x: np.ndarray, part: int, step: int
+    ) -> tuple[float, float, np.ndarray]:
+        self.calls[step, part] += 1
+        A = self.A[step % 4, part, : self.size[part]]
+        gap = A @ x - self.b[step % 4, part, : self.size[part]]
+        return float(gap @ gap / 2), float(len(gap)), A.T @ gap
+
+    def descend(self, steps: int, rate: float) -> tuple[np.ndarray, list[float]]:
+        """Plain gradient descent over the same parts, in one process."""
+        x, losses = np.zeros(self.d), []
+        for step in range(steps):
+            each = [self.gradient(x, part, step) for part in range(self.parts)]
+            count = sum(samples for _, samples, _ in each)
+            losses.append(sum(loss for loss, _, _ in each) / count)
+            x = x - rate * sum(gradient for _, _, gradient in each) / count
+        return x, losses
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize("scheme", EXACT, ids=lambda s: s.name)
+def test_every_exact_scheme_trains_as_one_process_does(
+    scheme: Scheme, machine: Machine
+) -> None:
+    problem = Regression(scheme.parts)
+    run = train(
+        problem.gradient, np.zeros(3), scheme, LAW, steps=12, seed=1, machine=machine
+    )
+    x, losses = Regression(scheme.parts).descend(steps=12, rate=0.1)
+    np.testing.assert_allclose(run.parameters, x, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(run.loss, losses, rtol=0, atol=1e-10)
+    assert all(step.combined for step in run.steps)
+
+
+@pytest.mark.parametrize(
+    "scheme", [fractional(6, 2), cyclic(6, 2), Everything(6)], ids=lambda s: s.name
+)
+def test_workers_that_die_do_not_change_what_is_learnt(scheme: Scheme) -> None:
+    law = Chain(LAW, Dead(worker=2, step=2), Dead(worker=5, step=4))
+    run = train(Regression(scheme.parts).gradient, np.zeros(3), scheme, law, steps=8)
+    x, _ = Regression(scheme.parts).descend(steps=8, rate=0.1)
+    np.testing.assert_allclose(run.parameters, x, rtol=0, atol=1e-10)
+
+
+class Rows:
+    """Rebuilds, from events and orders alone, the rows of the messages heard."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+        self.step = -1
+        self.segments: dict[tuple[int, int], Segment] = {}
+        self.rows: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self, event: Event, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Assign):
+                self.segments[command.step, command.segment.id] = command.segment
+        if isinstance(event, StepStarted):
+            self.step = event.step
+        if isinstance(event, MessageArrived):
+            row = np.zeros(self.parts)
+            for id_, done in event.cuts:
+                segment = self.segments[event.step, id_]
+                for part, c in zip(segment.parts[:done], segment.coefficients[:done],
+                                   strict=True):  # fmt: skip
+                    row[part] += c
+            self.rows[event.step, event.message] = row
+
+
+@pytest.mark.parametrize("machine", MACHINES[:3], ids=str)
+@pytest.mark.parametrize("scheme", APPROXIMATE, ids=str)
+def test_an_approximate_gradient_is_the_weights_times_the_rows(
+    scheme: Scheme, machine: Machine
+) -> None:
+    problem, rows = Regression(scheme.parts), Rows(scheme.parts)
+    used: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def update(x: np.ndarray, mean: np.ndarray, step: int) -> np.ndarray:
+        used.append((x.copy(), mean.copy()))
+        return x - 0.05 * mean
+
+    run = train(
+        problem.gradient, np.zeros(3), scheme, LAW, steps=10, update=update,
+        machine=machine, watch=rows,
+    )  # fmt: skip
+    inexact = 0
+    for number, (step, (x, mean)) in enumerate(zip(run.steps, used, strict=True)):
+        weighed = sum(
+            (a * rows.rows[number, message] for message, a in step.weights),
+            np.zeros(scheme.parts),
+        )
+        each = [problem.gradient(x, part, number) for part in range(scheme.parts)]
+        total = weighed @ np.array([gradient for _, _, gradient in each])
+        count = weighed @ np.array([samples for _, samples, _ in each])
+        loss = weighed @ np.array([loss for loss, _, _ in each])
+        if step.weights:
+            np.testing.assert_allclose(mean, total / count, rtol=0, atol=1e-10)
+            assert run.loss[number] == pytest.approx(loss / count, abs=1e-10)
+        gap = weighed - 1.0
+        assert step.residual == pytest.approx(gap @ gap, abs=1e-9)
+        inexact += step.residual > 1e-9
+    assert inexact > 0  # else it was not approximate at all
+
+
+@pytest.mark.parametrize("scheme", [cyclic(6, 2), Everything(6)], ids=lambda s: s.name)
+def test_the_clock_of_a_run_is_the_sum_of_its_steps(scheme: Scheme) -> None:
+    run = train(Regression(scheme.parts).gradient, np.zeros(3), scheme, LAW, steps=15)
+    assert np.all(np.diff(run.seconds) > 0)
+    durations = [step.seconds for step in run.steps]
+    np.testing.assert_allclose(run.seconds, np.cumsum(durations))
+    assert len(run.steps) == len(run.loss) == 15
+
+
+def bowl(x: np.ndarray, part: int, step: int) -> tuple[float, float, np.ndarray]:
+    """Half the squared distance to (part, part)."""
+    return float((x - part) @ (x - part) / 2), 1.0, x - part
+
+
+def test_the_loss_falls_as_virtual_time_goes_on() -> None:
+    run = train(bowl, np.full(2, 9.0), cyclic(6, 2), LAW, steps=40)
+    assert np.all(np.diff(run.loss) < 0)
+    assert run.loss[0] == pytest.approx(np.mean([(9.0 - p) ** 2 for p in range(6)]))
+    np.testing.assert_allclose(run.parameters, 2.5 + 6.5 * 0.9**40)
+
+
+def test_a_step_that_is_given_up_leaves_the_parameters_alone() -> None:
+    law = Chain(ShiftedExponential(floor=1.0, mean=0.1), Dead(worker=1, step=3))
+    calls: list[int] = []
+
+    def update(x: np.ndarray, mean: np.ndarray, step: int) -> np.ndarray:
+        calls.append(step)
+        return x - 0.1 * mean
+
+    run = train(bowl, np.zeros(2), uncoded(3), law, steps=5, update=update)
+    assert calls == [0, 1, 2]
+    assert [step.combined for step in run.steps] == [True] * 3 + [False] * 2
+    np.testing.assert_array_equal(np.isnan(run.loss), [False] * 3 + [True] * 2)
+    np.testing.assert_allclose(run.parameters, 1.0 - 0.9**3)
+    assert np.all(np.diff(run.seconds) > 0)
+
+
+def test_a_step_in_which_nothing_is_heard_has_no_loss_and_no_gradient() -> None:
+    law = ShiftedExponential(floor=1.0)
+    scheme = stochastic(4, 2, 0.1, budget=0.25)
+    run = train(bowl, np.full(2, 5.0), scheme, law, steps=3)
+    assert all(step.combined and step.residual == 4.0 for step in run.steps)
+    assert np.all(np.isnan(run.loss))
+    np.testing.assert_array_equal(run.parameters, [5.0, 5.0])
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize(
+    "scheme", [fractional(6, 2), cyclic(6, 2), Everything(6)], ids=lambda s: s.name
+)
+def test_the_gradient_of_a_part_is_computed_once_a_step(
+    scheme: Scheme, machine: Machine
+) -> None:
+    problem = Regression(scheme.parts)
+    run = train(problem.gradient, np.zeros(3), scheme, LAW, steps=6, machine=machine)
+    assert max(problem.calls.values()) == 1
+    assert len(problem.calls) == 6 * scheme.parts  # and every one is needed
+    assert sum(step.work for step in run.steps) > len(problem.calls)
+
+
+def test_the_update_is_told_parameters_gradient_and_step() -> None:
+    told: list[tuple[list[float], list[float], int]] = []
+
+    def update(x: np.ndarray, mean: np.ndarray, step: int) -> np.ndarray:
+        told.append((x.tolist(), mean.tolist(), step))
+        return x + 1.0
+
+    run = train(bowl, np.zeros(1), uncoded(2), LAW, steps=3, update=update)
+    assert told == [([0.0], [-0.5], 0), ([1.0], [0.5], 1), ([2.0], [1.5], 2)]
+    assert run.parameters.tolist() == [3.0]
+
+
+def test_the_parameters_given_are_not_changed() -> None:
+    given = np.full(2, 3.0)
+    run = train(bowl, given, fractional(4, 1), LAW, steps=3)
+    assert given.tolist() == [3.0, 3.0]
+    assert run.parameters is not given
+    as_integers = train(bowl, np.array([3, 3]), fractional(4, 1), LAW, steps=3)
+    np.testing.assert_array_equal(as_integers.parameters, run.parameters)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    def run(seed: int) -> Training:
+        scheme = ignore(6, 3)
+        return train(bowl, np.zeros(2), scheme, LAW, steps=10, seed=seed)
+
+    first, again, other = run(1), run(1), run(2)
+    assert first.steps == again.steps
+    np.testing.assert_array_equal(first.parameters, again.parameters)
+    assert first.steps != other.steps
+
+
+@pytest.mark.parametrize("shape", [(), (2, 2), (1, 3)])
+def test_parameters_that_are_not_flat_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidScenario, match=r"parameters: has shape .*flat array"):
+        train(bowl, np.zeros(shape), uncoded(2), LAW, steps=1)
+
+
+def wrong(size: Any) -> Gradient:
+    return lambda x, part, step: (0.0, 1.0, np.zeros(size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, (3, 1), ()])
+def test_a_gradient_unlike_the_parameters_is_refused(size: Any) -> None:
+    with pytest.raises(InvalidScenario, match="the gradient of part 0: has shape"):
+        train(wrong(size), np.zeros(3), uncoded(1), LAW, steps=1)
+
+
+def test_an_update_unlike_the_parameters_is_refused() -> None:
+    with pytest.raises(InvalidScenario, match=r"the update: has shape \(2,\)"):
+        train(
+            bowl, np.zeros(3), uncoded(2), LAW, steps=1,
+            update=lambda x, mean, step: x[:2],
+        )  # fmt: skip
