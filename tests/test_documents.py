@@ -13,11 +13,13 @@ DOCUMENTS = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 def test_python_in_a_document_runs(
     document: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+    """What it prints is in a comment behind `print`, or in the text block below."""
+    shape = r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?"
+    for block, below in re.findall(shape, document.read_text(), re.DOTALL):
         exec(compile(block, document.name, "exec"), {})
         promised = re.findall(r"^print\(.*#\s*(.*)$", block, re.MULTILINE)
         printed = capsys.readouterr().out.splitlines()
-        assert printed == promised
+        assert printed == promised + below.splitlines()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
