@@ -35,7 +35,7 @@ from codedgrad.core import (
     WorkerJoined,
     WorkerLost,
 )
-from codedgrad.errors import BrokenPlan, ProtocolError
+from codedgrad.errors import BrokenPlan, InvalidScenario, ProtocolError
 from codedgrad.testing import Everything, Invariants
 from codedgrad.testing.strategies import streams
 
@@ -269,6 +269,21 @@ def test_everything_in_before_the_budget_ends_an_approximate_step() -> None:
             MessageArrived(0, worker, message.id, cuts, float(at))
         )
     assert [type(c) for c in commands] == [Combine]
+
+
+def test_who_died_after_it_answered_is_not_waited_for() -> None:
+    coordinator = started(schemes.stochastic(2, 2, 0.5, budget=9.0))
+    coordinator.handle(answer(0, at=1.0, parts=2))
+    assert coordinator.handle(WorkerLost(0, at=1.5)) == []
+    (end,) = coordinator.handle(answer(1, at=2.0, parts=2))
+    assert isinstance(end, Combine)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["least", "factor", "first"])
+def test_patience_is_a_time_that_ends(name: str, value: float) -> None:
+    with pytest.raises(InvalidScenario, match=name):
+        Patience(**{name: value})
 
 
 def test_patience_follows_the_longest_recent_step() -> None:

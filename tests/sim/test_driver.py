@@ -357,6 +357,7 @@ def test_a_worker_that_dies_takes_its_part_and_its_messages_with_it() -> None:
     step = watched.step([1.0, 2.0])
     assert (step.seconds, step.heard) == (5.0, (1,))
     assert watched.of(WorkerLost) == [WorkerLost(0, 2.75)]
+    assert [e.worker for e in watched.of(MessageArrived)] == [1]  # not even shown
 
 
 def test_a_worker_that_comes_back_within_a_step_begins_anew() -> None:

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codedgrad import codes
+from codedgrad.codes.decoders import Fixed
+from codedgrad.codes.sparse import tidy
 from codedgrad.core import Decodable, First, Threshold, Within
 from codedgrad.core.rules import blocks
 from codedgrad.delays import (
@@ -273,6 +275,17 @@ def test_a_part_that_a_worker_adds_up_twice_is_work_twice() -> None:
     code = codes.from_matrix(B, None, owner=(0, 0, 1))
     result = agree(Coded("own", code, First(3)), drawn(LAW, 2))
     assert result.work.tolist() == [4.0] * 12
+
+
+def test_weights_by_rule_may_be_exact_now_and_not_later() -> None:
+    # Three replicas that are added up as they come: one is right, two are too many.
+    B = tidy(np.ones((3, 2)))
+    code = codes.Code("added up", B, None, Fixed(B))
+    scheme = Coded("added up", code, Within(64.0))
+    times = drawn(LAW, 3)
+    result = agree(scheme, times)
+    np.testing.assert_array_equal(result.seconds, 2 * times.part(2).min(axis=1))
+    np.testing.assert_array_equal(result.residual, 0.0)
 
 
 # -- any small setting -----------------------------------------------------------------

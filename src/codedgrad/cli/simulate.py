@@ -30,10 +30,10 @@ from rich.progress import (
 from codedgrad.core import Scheme
 from codedgrad.delays import MODELS, Times
 from codedgrad.errors import InvalidOption
-from codedgrad.sim import compare, draw, run_events
+from codedgrad.sim import compare, draw, header_of, run_events
 from codedgrad.sim.delays_text import keys_of
 from codedgrad.sim.scenario import Flags, Scenario, scenario_from_flags
-from codedgrad.trace import Header, Recorder
+from codedgrad.trace import Recorder
 from codedgrad.view import Row, check_plot, compared, facts, plot, table, verdict
 from codedgrad.view.comparison import percent
 
@@ -394,16 +394,8 @@ def _record(
     asked: Scenario, scheme: Scheme, times: Times, file: Path, advanced: Advanced
 ) -> None:
     machine = asked.machine
-    header = Header(
-        scheme=scheme.name,
-        workers=scheme.workers,
-        parts=scheme.parts,
-        driver="simulator",
-        seed=asked.seed,
-        capabilities=machine.capabilities,
-        patience=machine.patience(times, scheme),
-        note=f"delays: {asked.delays}",
-    )
+    note = f"delays: {asked.delays}"
+    header = header_of(scheme, times, machine, asked.seed, note)
     with Recorder(file, header) as record:
         run_events(scheme, times, machine, advanced, watch=record)
 

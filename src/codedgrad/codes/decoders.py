@@ -97,8 +97,9 @@ class LeastSquares:
         self._known[pattern] = answer = (
             self._solve(pattern) if answer is None else answer
         )
-        if len(self._known) > self._entries:
-            del self._known[next(iter(self._known))]
+        if len(self._known) > self._entries:  # safe with other threads at it
+            for old in list(self._known)[: len(self._known) // 2]:
+                self._known.pop(old, None)
         return answer
 
     def _solve(self, pattern: bytes) -> Floats:

@@ -92,9 +92,20 @@ class CodePlan:
             case TimerFired() if state.now >= self._until:
                 budget_is_over = self._until < self._end
                 return self._finish() if budget_is_over else self._fail(state)
-        if not self._row and all(state.alive):
+        if not self._row and not self._lost(state):
             return self._all_is_in(state)
         return self._wait
+
+    def _lost(self, state: State) -> list[int]:
+        """Return who is gone and still owes something: waiting for them may help."""
+        return [worker for worker in self._owing() if not state.alive[worker]]
+
+    def _owing(self) -> list[int]:
+        return sorted(
+            worker
+            for worker, rows in self._owed.items()
+            if any(row not in self._id for row in rows)
+        )
 
     def _assign(self, orders: Orders, worker: int, rows: list[int]) -> None:
         for row in rows:
@@ -119,12 +130,7 @@ class CodePlan:
         return Finish(tuple(sorted(weights)), decoding.residual)
 
     def _fail(self, state: State, why: str = "") -> Fail:
-        owing = sorted(
-            worker
-            for worker, rows in self._owed.items()
-            if any(row not in self._id for row in rows)
-        )
-        lost = [worker for worker in owing if not state.alive[worker]]
+        owing, lost = self._owing(), self._lost(state)
         late = [worker for worker in owing if state.alive[worker]]
         if not why:
             deadline = state.deadline

@@ -6,8 +6,11 @@ step and waiting loses only time; it is there so that every step ends.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from codedgrad.errors import InvalidScenario
 
 if TYPE_CHECKING:
     from codedgrad.core.history import History
@@ -41,6 +44,13 @@ class Patience:
     least: float = 60.0
     factor: float = 10.0
     first: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("least", "factor", "first"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                problem = f"{name} is {value}"
+                raise InvalidScenario("patience", problem, "a number greater than 0")
 
     def deadline(self, history: History) -> Deadline:
         """Return the deadline of the next step."""

@@ -7,6 +7,7 @@ virtual time; `Simulator` is the driver itself.
 from codedgrad.sim.driver import Payload, Simulator, Step, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome
 from codedgrad.sim.machine import Machine
+from codedgrad.sim.recording import header_of, record
 from codedgrad.sim.sweep import Result, compare, draw, end_times, run_events, run_fast
 from codedgrad.sim.train import Gradient, Training, Update, train
 
@@ -25,7 +26,9 @@ __all__ = [
     "draw",
     "end_times",
     "has_fast_path",
+    "header_of",
     "outcome",
+    "record",
     "run_events",
     "run_fast",
     "train",

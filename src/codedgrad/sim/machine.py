@@ -10,6 +10,7 @@ import numpy as np
 from codedgrad.core import Capabilities, Patience, Scheme
 from codedgrad.delays import Times
 from codedgrad.errors import InvalidScenario
+from codedgrad.schemes import Coded
 
 __all__ = ["Machine"]
 
@@ -46,10 +47,13 @@ class Machine:
         return not self.drain and self.latency == 0.0
 
     def patience(self, times: Times, scheme: Scheme) -> Patience:
-        """Return a patience that outlasts everybody who is alive in `times`."""
+        """Return a patience that outlasts whoever is alive in `times`, and a budget."""
         load = max(map(len, scheme.placement))
         seconds = times.fixed + load * times.part(scheme.parts)
         alive = seconds[np.isfinite(seconds)]
         longest = float(alive.max()) if alive.size else 0.0
+        budget = scheme.rule.budget if isinstance(scheme, Coded) else math.inf
+        if math.isfinite(budget):
+            longest = max(longest, budget)
         least = max(60.0, _WAITS * (longest + 2 * self.latency))
         return Patience(least=least, first=least)

@@ -85,12 +85,12 @@ def export(trace: Trace, path: Path | str) -> None:
     names = [field.name for field in fields(Arrival)]
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        if path.suffix == ".csv":
+        if path.suffix.lower() == ".csv":
             with temporary.open("w", newline="") as file:
                 writer = csv.DictWriter(file, names, lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(rows)
-        elif path.suffix == ".parquet":
+        elif path.suffix.lower() == ".parquet":
             _write_parquet(temporary, names, rows)
         else:
             raise InvalidTrace(path, "must end in .csv or .parquet")

@@ -37,6 +37,7 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.core.estimators import Speed
+from codedgrad.errors import BrokenPlan, InvalidTrace
 from codedgrad.trace.format import Entry
 from codedgrad.trace.read import Trace
 
@@ -226,7 +227,10 @@ def _rebuilt(
         if state is not None:
             for command in entry.commands:
                 if isinstance(command, Assign | Cut | Upload | Drop):
-                    state.obey(command)
+                    try:
+                        state.obey(command)
+                    except BrokenPlan as error:
+                        raise InvalidTrace("the trace", str(error)) from None
             if ends:
                 yield _end(history, state, ends[0])
                 state = None

@@ -25,7 +25,9 @@ class Recorder:
     Args:
         path: A file that does not exist yet, unless `append`.
         header: What kind of run this is.
-        append: Go on after the last whole step of a trace with the same header.
+        append: Go on after the last whole step of a trace with the same header. The
+            coordinator that goes on must have been fed the events before, or a replay
+            of the whole will differ.
 
     Example:
         >>> from codedgrad.core import StepStarted
