@@ -10,6 +10,7 @@ from codedgrad import schemes
 from codedgrad.core import (
     Ask,
     Assign,
+    Capabilities,
     Combine,
     Coordinator,
     Cut,
@@ -190,6 +191,26 @@ def test_an_event_that_overtakes_a_due_timer_brings_it_along() -> None:
     assert isinstance(end, GiveUp)
 
 
+def test_an_overtaken_timer_is_shown_even_if_the_plan_sets_a_new_one() -> None:
+    shown: list[Event] = []
+
+    def judge(state: State, event: Event) -> Decision:
+        shown.append(event)
+        return Wait(state.now + 8)
+
+    coordinator = started(Scripted(begin, judge))  # the timer is at 9
+    commands = coordinator.handle(Progressed(0, 0, 0, 1, False, at=12.0))
+    assert [type(event) for event in shown] == [Progressed, TimerFired]
+    assert commands == [WakeAt(0, 20.0), WakeAt(0, 20.0)]
+
+
+def test_at_equal_times_messages_come_before_the_timer() -> None:
+    coordinator = started(schemes.erasurehead(4, 2, budget=2.0))
+    assert coordinator.handle(answer(0, at=2.0, parts=2)) == []
+    (end,) = coordinator.handle(answer(2, at=2.0, parts=2))
+    assert end == Combine(0, ((1, 1.0), (5, 1.0)), 0.0)
+
+
 # -- losses, joins, failures -----------------------------------------------------------
 
 
@@ -272,11 +293,46 @@ def test_everything_in_before_the_budget_ends_an_approximate_step() -> None:
 
 
 def test_who_died_after_it_answered_is_not_waited_for() -> None:
-    coordinator = started(schemes.stochastic(2, 2, 0.5, budget=9.0))
+    coordinator = started(schemes.stochastic(2, 2, 0.25, budget=9.0))
     coordinator.handle(answer(0, at=1.0, parts=2))
     assert coordinator.handle(WorkerLost(0, at=1.5)) == []
     (end,) = coordinator.handle(answer(1, at=2.0, parts=2))
     assert isinstance(end, Combine)
+
+
+def test_a_budget_longer_than_the_patience_still_ends_with_what_there_is() -> None:
+    coordinator = Coordinator(schemes.erasurehead(4, 2, budget=100.0))
+    coordinator.handle(StepStarted(0, 0.0))
+    for worker in (0, 2):
+        coordinator.handle(answer(worker, at=1.0, parts=2))
+    commands = coordinator.handle(StepStarted(1, 2.0))
+    assert commands[-1] == WakeAt(1, 62.0)  # the patience is less than the budget
+    assert coordinator.handle(TimerFired(62.0)) == [Combine(1, (), 4.0)]
+
+
+def test_patience_grows_after_a_step_was_given_up_and_not_for_ever() -> None:
+    coordinator = Coordinator(schemes.uncoded(1))
+    coordinator.handle(StepStarted(0, 0.0))
+    coordinator.handle(answer(0, 1.0))
+    waits, at = [], 1.0
+    for step in range(1, 8):
+        *_, wake = coordinator.handle(StepStarted(step, at))
+        assert isinstance(wake, WakeAt)
+        waits.append(wake.at - at)
+        at = wake.at
+        (end,) = coordinator.handle(TimerFired(at))
+        assert isinstance(end, GiveUp)
+    assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+    coordinator.handle(StepStarted(9, at))
+    assert "twice the step before" in coordinator.state.deadline.reason  # type: ignore[union-attr]
+
+
+def test_a_step_that_was_superseded_says_nothing_about_patience() -> None:
+    coordinator = Coordinator(schemes.uncoded(1))
+    coordinator.handle(StepStarted(0, 0.0))
+    coordinator.handle(answer(0, 1.0))
+    coordinator.handle(StepStarted(1, 2.0))
+    assert coordinator.handle(StepStarted(2, 52.0))[-1] == WakeAt(2, 112.0)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
@@ -309,7 +365,7 @@ def test_patience_is_never_less_than_its_least() -> None:
 class Scripted:
     """A scheme whose plan answers what a test tells it to."""
 
-    name, workers, parts, tolerance = "scripted", 2, 2, 0
+    name, workers, parts, tolerance, exact = "scripted", 2, 2, 0, True
     placement = ((0, 1), (1,))
 
     def __init__(
@@ -366,6 +422,10 @@ def begin(state: State) -> Ask:
     [
         (Finish(((1, 1.0),), 0.0), "not here"),
         (Finish(((7, 1.0),), 0.0), "not here"),
+        (Finish((), float("nan")), "residual that cannot be"),
+        (Finish((), float("inf")), "residual that cannot be"),
+        (Finish((), -1.0), "residual that cannot be"),
+        (Finish(((1, 1.0), (1, 1.0)), 0.0), "weighs a message twice"),
         (Wait(1.0), "not after"),
         (Ask((Cut(0, 0, 0, -1),), 9.0), "less than nothing"),
         (Ask((Cut(0, 1, 0, 1),), 9.0), "names segment 0"),  # another's
@@ -404,6 +464,51 @@ def test_a_dropped_worker_has_nothing_left_and_may_be_asked_again() -> None:
     assert state.segments[0].gone
     assert state.messages[1].gone
     assert state.missing == 2
+
+
+def test_a_failed_message_takes_its_sisters_with_it() -> None:
+    def two(state: State) -> Ask:
+        orders = Orders(state)
+        segment, _ = orders.assign(0, (0, 1), upload=True)
+        orders.upload(0, (segment,))
+        return orders.ask(9.0)
+
+    coordinator = started(Scripted(two))
+    coordinator.handle(MessageFailed(0, 0, 1, "not finite", at=1.0))
+    state = coordinator.state
+    assert state is not None
+    assert [m.pending for m in state.messages.values()] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        (Capabilities(rows_per_worker=1), "one more than 1 sums"),
+        (Capabilities(extend=False), "extends a list"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_not_ordered(
+    engine: Capabilities, why: str
+) -> None:
+    def judge(state: State, event: Event) -> Decision:
+        orders = Orders(state)
+        orders.assign(0, (0,))
+        return orders.ask(state.now + 1)
+
+    coordinator = Coordinator(Scripted(begin, judge), engine)
+    coordinator.handle(StepStarted(0, 0.0))
+    with pytest.raises(BrokenPlan, match=why):
+        coordinator.handle(Progressed(0, 0, 0, 1, False, at=1.0))
+
+
+def test_after_a_broken_plan_the_next_step_starts_afresh() -> None:
+    coordinator = started(Scripted(begin, lambda state, event: Wait(0.5)))
+    with pytest.raises(BrokenPlan):
+        coordinator.handle(Progressed(0, 0, 0, 1, False, at=1.0))
+    assert coordinator.state is None
+    assert coordinator.handle(TimerFired(at=9.0)) == []
+    with pytest.raises(BrokenPlan):  # its orders are of step 0
+        coordinator.handle(StepStarted(1, at=9.0))
 
 
 def test_an_unchanged_timer_is_not_set_again() -> None:

@@ -62,6 +62,21 @@ def test_a_search_that_would_take_for_ever_settles_for_what_it_has() -> None:
     assert len(cover.left) < parts // 2
 
 
+def test_covers_of_a_thousand_workers_are_found_without_deep_recursion() -> None:
+    n = 1000
+    units: dict[object, tuple[int, ...]] = {}
+    for worker in range(n):  # every third tail was copied, and its giver closed late
+        units[worker] = tuple(range(8 * worker, 8 * worker + 8 - 2 * (worker % 3 == 0)))
+        if worker % 3 == 0:
+            for part in (6, 7):
+                units[worker, part] = (8 * worker + part,)
+        if worker % 5 == 0:
+            units[worker, "copy"] = (8 * worker + 1,)  # in vain
+    cover = best_cover(units, 8 * n)
+    assert cover.left == ()
+    assert not any(isinstance(key, tuple) and key[1] == "copy" for key in cover.units)
+
+
 @given(st.integers(0, 2**31))
 def test_rows_of_any_kind_decode_as_least_squares_does(seed: int) -> None:
     rng = np.random.default_rng(seed)

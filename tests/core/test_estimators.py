@@ -2,13 +2,15 @@
 
 import math
 from itertools import product
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedgrad.core import Observation
+from codedgrad.core import Observation, Record
 from codedgrad.core.estimators import HiddenMarkov, Law, Reliability, Speed
 
 ANSWER = "answered"
@@ -23,47 +25,52 @@ def censored(elapsed: float, pending: int = 1, done: int = 0) -> Observation:
     return Observation(0, 0, done + pending, done, seconds, pending, elapsed, "dropped")
 
 
+def told(*observations: Observation | None) -> Record:
+    """A step that told this about its workers."""
+    return cast(Record, SimpleNamespace(observations=observations))
+
+
 # -- speed ---------------------------------------------------------------------------
 
 
 def test_the_first_time_is_believed_and_the_next_ones_are_averaged_in_logs() -> None:
     tracker = Speed(weight=0.5).start(1)
-    tracker.update([answered(4.0, parts=2)])
+    tracker.update(told(answered(4.0, parts=2)))
     assert tracker.seconds == [2.0]
-    tracker.update([answered(8.0)])
+    tracker.update(told(answered(8.0)))
     assert tracker.seconds == [pytest.approx(4.0)]  # the geometric mean
 
 
 def test_a_censored_step_may_raise_an_estimate_and_never_lowers_it() -> None:
     tracker = Speed(weight=1.0).start(1)
-    tracker.update([answered(2.0)])
-    tracker.update([censored(1.0)])
+    tracker.update(told(answered(2.0)))
+    tracker.update(told(censored(1.0)))
     assert tracker.seconds == [pytest.approx(2.0)]
-    tracker.update([censored(9.0)])
+    tracker.update(told(censored(9.0)))
     assert tracker.seconds == [pytest.approx(9.0)]
 
 
 def test_a_censored_step_with_parts_done_counts_the_part_in_hand() -> None:
     tracker = Speed(weight=1.0).start(1)
-    tracker.update([censored(elapsed=6.0, pending=1, done=2)])  # 2 parts in 3 s
+    tracker.update(told(censored(elapsed=6.0, pending=1, done=2)))  # 2 parts in 3 s
     assert tracker.seconds == [pytest.approx(2.0)]  # 6 s for at most 3
 
 
 def test_who_was_not_asked_stays_as_it_was() -> None:
     tracker = Speed().start(2)
-    tracker.update([None, answered(1.0)])
+    tracker.update(told(None, answered(1.0)))
     assert tracker.seconds == [None, 1.0]
 
 
 def test_the_share_that_does_not_depend_on_the_load_is_taken_out() -> None:
     tracker = Speed(share=0.5, unit=4.0).start(1)
-    tracker.update([answered(3.0, parts=8)])  # 3 = x (1/2 + 1/2 * 8/4)
+    tracker.update(told(answered(3.0, parts=8)))  # 3 = x (1/2 + 1/2 * 8/4)
     assert tracker.seconds == [pytest.approx(2.0)]
 
 
 def test_a_step_of_no_length_says_nothing() -> None:
     tracker = Speed().start(1)
-    tracker.update([answered(0.0)])
+    tracker.update(told(answered(0.0)))
     assert tracker.seconds == [None]
 
 
@@ -80,7 +87,7 @@ def test_the_posterior_is_that_of_discounted_counts(
 ) -> None:
     tracker = Reliability(forget).start(1)
     for miss in missed:
-        tracker.update([censored(1.0) if miss else answered(1.0)])
+        tracker.update(told(censored(1.0) if miss else answered(1.0)))
     ages = range(len(missed) - 1, -1, -1)
     m = sum(forget**age for age, miss in zip(ages, missed, strict=True) if miss)
     total = sum(forget**age for age in ages)
@@ -91,7 +98,7 @@ def test_drift_is_followed_if_one_forgets() -> None:
     forgets, remembers = Reliability(0.9).start(1), Reliability(1.0).start(1)
     for tracker in (forgets, remembers):
         for step in range(400):
-            tracker.update([censored(1.0) if step >= 300 else answered(1.0)])
+            tracker.update(told(censored(1.0) if step >= 300 else answered(1.0)))
     assert forgets.straggle[0] > 0.9
     assert remembers.straggle[0] < 0.3
 
@@ -106,7 +113,7 @@ def likelihood(law: Law, seen: Observation) -> float:
     if seen.done:
         x = seen.seconds / seen.done
         return math.exp(-(x - law.floor) / law.mean) / law.mean if x >= law.floor else 0
-    x = seen.elapsed / seen.pending
+    x = (seen.elapsed - seen.seconds) / seen.pending
     return math.exp(-max(0.0, x - law.floor) / law.mean)
 
 
@@ -141,23 +148,36 @@ def test_the_filter_is_bayes_rule_over_all_sequences_of_states(
     steps = [s for s in steps if s is None or s.done == 0 or s.seconds / s.done >= 0.01]
     tracker = RECIPE.start(1)
     for seen in steps:
-        tracker.update([seen])
+        tracker.update(told(seen))
     assert tracker.slow[0] == pytest.approx(by_enumeration(steps), abs=1e-9)
+
+
+def test_a_hang_after_the_first_part_is_noticed() -> None:
+    hangs = Observation(0, 0, 3, 1, 0.12, 1, 500.0, "dropped")
+    goes_on = Observation(0, 0, 3, 1, 0.12, 1, 0.2, "dropped")
+    one_part = answered(0.12)
+    after = []
+    for seen in (hangs, goes_on, one_part):
+        tracker = RECIPE.start(1)
+        tracker.update(told(seen))
+        after.append(tracker.slow[0])
+    assert after[0] > 0.79
+    assert after[1] == after[2] < 0.2  # not longer than the part before: no news
 
 
 def test_a_time_below_both_floors_says_nothing() -> None:
     tracker = RECIPE.start(1)
     before = tracker.slow[0]
-    tracker.update([answered(0.001)])
+    tracker.update(told(answered(0.001)))
     assert tracker.slow[0] == pytest.approx(before)
 
 
 def test_extreme_times_do_not_overflow() -> None:
     tracker = RECIPE.start(2)
-    tracker.update([answered(1e6), censored(1e6)])
+    tracker.update(told(answered(1e6), censored(1e6)))
     assert tracker.slow == pytest.approx([0.8, 0.8])
     far = HiddenMarkov(0.05, 0.2, fast=Law(0.0, 1.0), slow=Law(1000.0, 1.0)).start(1)
-    far.update([answered(1.0)])
+    far.update(told(answered(1.0)))
     assert far.slow == pytest.approx([0.05])
 
 
@@ -179,9 +199,8 @@ def test_the_filter_finds_who_is_slow_from_censored_times() -> None:
         naive_wrong += int(np.sum(late != slow))
         times = r * (0.01 + rng.exponential(np.where(slow, 1.0, 0.1)))
         late = times > wait
-        tracker.update(
-            [censored(wait, r) if t > wait else answered(t, r) for t in times]
-        )
+        seen = [censored(wait, r) if t > wait else answered(t, r) for t in times]
+        tracker.update(told(*seen))
         u = rng.random(workers)
         slow = np.where(slow, u >= 0.08, u < 0.02)
     assert wrong < 0.8 * naive_wrong

@@ -1,6 +1,6 @@
 """What a step tells about its workers, censored where it was cut off."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -13,12 +13,15 @@ from codedgrad.core import (
     Event,
     History,
     MessageArrived,
+    MessageFailed,
     Observation,
     Orders,
     Progressed,
+    Record,
     StepStarted,
     TimerFired,
     Wait,
+    WorkerJoined,
     WorkerLost,
 )
 from codedgrad.core.plan import Ask, Decision, Finish
@@ -99,7 +102,7 @@ def test_a_late_message_that_was_heard_or_is_another_s_changes_nothing() -> None
 class Cutting:
     """Gives worker 0 four parts, cuts it at `keep` when worker 1 is done."""
 
-    name, workers, parts, tolerance = "cutting", 2, 5, None
+    name, workers, parts, tolerance, exact = "cutting", 2, 5, None, False
     placement = ((0, 1, 2, 3), (4,))
 
     def __init__(self, keep: int) -> None:
@@ -153,6 +156,105 @@ def test_a_worker_that_was_asked_nothing_is_not_observed() -> None:
     assert coordinator.history.records[-1].observe(1) is None
 
 
+class Scripted:
+    """Answers every event of worker 1 with the next orders; worker 0 is looked at."""
+
+    name, workers, parts, tolerance, exact = "scripted", 2, 6, None, False
+    placement = (tuple(range(6)), tuple(range(6)))
+
+    def __init__(self, *answers: Callable[[Orders], object]) -> None:
+        self.answers = list(answers)
+
+    def plan(self, step: int, history: History) -> "Scripted":
+        return self
+
+    def first(self, state: State) -> Ask:
+        orders = Orders(state)
+        self.answers.pop(0)(orders)
+        return orders.ask(99.0)
+
+    def judge(self, state: State, event: Event) -> Decision:
+        if isinstance(event, TimerFired):
+            return Finish((), 6.0)
+        orders = Orders(state)
+        if isinstance(event, Progressed) and event.worker == 1:
+            self.answers.pop(0)(orders)
+        if isinstance(event, WorkerJoined):
+            self.answers.pop(0)(orders)
+        return orders.ask(99.0)
+
+
+def test_who_was_lost_and_came_back_is_seen_in_its_new_life() -> None:
+    scheme = Scripted(
+        lambda orders: orders.assign(0, (0, 1, 2)),
+        lambda orders: orders.assign(0, (3, 4)),
+    )
+    events = [
+        StepStarted(0, 0.0),
+        Progressed(0, 0, 0, 1, False, 1.0),
+        WorkerLost(0, 1.5),
+        WorkerJoined(0, 50.0),
+        Progressed(0, 0, 1, 2, True, 52.0),
+        TimerFired(99.0),
+    ]
+    found = seen(play(scheme, events), 0)
+    assert found == Observation(0, 0, 2, 2, 2.0, 0, 2.0, "answered")
+
+
+def test_a_tail_that_was_taken_away_before_it_was_begun_is_not_outstanding() -> None:
+    def two(orders: Orders) -> None:
+        orders.assign(0, (0, 1))
+        orders.assign(0, (2, 3))
+        orders.assign(1, (4,))
+
+    scheme = Scripted(two, lambda orders: orders.cut(0, 1))
+    events = [
+        StepStarted(0, 0.0),
+        Progressed(0, 1, 2, 1, True, 1.0),  # the second segment is cut at 1
+        Progressed(0, 0, 1, 0, True, 1.1),
+        Progressed(0, 0, 0, 2, True, 4.0),
+        TimerFired(99.0),
+    ]
+    found = seen(play(scheme, events), 0)
+    assert found == Observation(0, 0, 4, 2, 4.0, 0, 4.0, "answered")
+
+
+def test_time_without_orders_is_not_work() -> None:
+    def start(orders: Orders) -> None:
+        orders.assign(0, (0,))
+        orders.assign(1, (4,))
+
+    scheme = Scripted(start, lambda orders: orders.assign(0, (1, 2)))
+    events = [
+        StepStarted(0, 0.0),
+        Progressed(0, 0, 0, 1, True, 1.0),
+        Progressed(0, 1, 1, 1, True, 30.0),  # asked again at 30
+        Progressed(0, 0, 2, 2, True, 32.0),
+        TimerFired(99.0),
+    ]
+    found = seen(play(scheme, events), 0)
+    assert found == Observation(0, 0, 3, 3, 3.0, 0, 3.0, "answered")
+
+
+def test_a_message_that_failed_says_nothing_about_speed() -> None:
+    coordinator = Coordinator(schemes.fractional(2, 1), Capabilities(progress=False))
+    coordinator.handle(StepStarted(0, 0.0))
+    coordinator.handle(MessageFailed(0, 1, 3, "not finite", 2.0))
+    coordinator.handle(MessageArrived(0, 0, 1, ((0, 2),), 3.0))
+    found = seen(coordinator, 1)
+    assert (found.done, found.pending) == (0, 2)  # the second try was dropped
+    assert found.elapsed == pytest.approx(1.0)  # since 2 s
+
+
+def test_a_record_keeps_who_was_there() -> None:
+    coordinator = Coordinator(schemes.fractional(2, 1))
+    for event in (WorkerLost(1, 0.0), *ANSWERED):
+        coordinator.handle(event)
+    coordinator.handle(WorkerJoined(1, 20.0))
+    assert coordinator.history.records[-1].alive == (True, False)
+    assert coordinator.history.alive == [True, True]
+
+
 @dataclass(frozen=True)
 class Counting:
     """An estimator that only counts."""
@@ -165,8 +267,8 @@ class Count:
     def __init__(self) -> None:
         self.steps: list[list[Observation | None]] = []
 
-    def update(self, observations: Sequence[Observation | None]) -> None:
-        self.steps.append(list(observations))
+    def update(self, record: Record) -> None:
+        self.steps.append(record.observations)
 
 
 def test_trackers_learn_every_step_once_and_late_arrivals_with_it() -> None:

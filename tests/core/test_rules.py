@@ -133,6 +133,41 @@ def test_the_decoder_is_not_asked_before_every_part_is_held_by_some_message() ->
     assert asked > 0
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        codes.vertex_graph(40, 4),
+        codes.edge_graph(20, 4),
+        codes.bernoulli(40, 5, decoding="optimal", seed=1),
+    ],
+    ids=str,
+)
+def test_a_general_decoder_solves_once_and_not_at_every_message(
+    code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved: list[int] = []
+    solve = LeastSquares._solve
+
+    def counted(self: LeastSquares, pattern: bytes) -> Floats:
+        solved.append(sum(pattern))
+        return solve(self, pattern)
+
+    monkeypatch.setattr(LeastSquares, "_solve", counted)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tally = Decodable().start(code)
+        order = rng.permutation(code.messages).tolist()
+        count = next((i for i, m in enumerate(order, 1) if tally.hear(m)), None)
+        assert solved == ([] if count is None else [count])
+        solved.clear()
+        code.decoder._known.clear()  # type: ignore[attr-defined]
+        if count is not None:
+            assert code.decodable(order[:count])
+            assert not code.decodable(order[: count - 1])
+            solved.clear()
+            code.decoder._known.clear()  # type: ignore[attr-defined]
+
+
 def test_nested_clusters_have_the_blocks_of_the_innermost() -> None:
     code = codes.clustered(codes.clustered(codes.cyclic(4, 1), 2), 3)
     inner, count = blocks(code)

@@ -406,6 +406,9 @@ def test_a_step_in_which_nothing_can_happen_is_called_stuck() -> None:
         def schedule(self, *args: object, **options: object) -> None:
             pass
 
+        def wake_at(self, at: float) -> None:
+            pass
+
     with pytest.raises(StuckStep, match="nothing can happen, and it is open") as caught:
         Forgetful(uncoded(2)).step([0.0, 0.0], [1.0, 1.0])
     assert isinstance(caught.value, ProtocolError)

@@ -119,6 +119,7 @@ class Sloppy:
     workers: int = 2
     parts: int = 2
     tolerance: int | None = 0
+    exact: bool = True
     placement: tuple[tuple[int, ...], ...] = ((0,), (1,))
     name: str = "sloppy"
 
@@ -143,6 +144,7 @@ class Sloppy:
         (Sloppy(placement=((0, 1), (2,))), "parts that are none"),
         (Sloppy(placement=((0,), (0,))), "a part is placed nowhere"),
         (Sloppy(tolerance=2), "a tolerance of 2"),
+        (Sloppy(tolerance=None), "promises no tolerance"),
         (Sloppy(), "gave up: no patience at all"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

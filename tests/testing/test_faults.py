@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from codedgrad import schemes
 from codedgrad.codes import decode
@@ -18,8 +19,10 @@ from codedgrad.core import (
     Finish,
     GiveUp,
     History,
+    Ledger,
     MessageArrived,
     Segment,
+    Session,
     State,
     StepStarted,
     TimerFired,
@@ -306,16 +309,70 @@ def test_every_kind_of_fault_reaches_the_coordinator(kind: str) -> None:
     fault = Fault(kind, step=1, worker=0, when=0.05, size=2.0)
     loss = Fault("lose", step=1, worker=0, when=0.01, size=1.0)
     faults = (loss, fault) if kind == "join" else (fault,)
+    scheme = (
+        schemes.stochastic(4, 2, 0.2, budget=0.3) if kind == "tardy" else SCHEMES[0]
+    )
     entries: dict[bool, list[Entry]] = {True: [], False: []}
     for with_fault, log in entries.items():
         chosen = faults if with_fault else faults[:-1]
         schedule = Schedule(seed=3, steps=3, faults=chosen)
-        assert run(schedule, SCHEMES[0]) is None
+        assert run(schedule, scheme) is None
         simulator = _Troubled(
             schedule,
-            SCHEMES[0],
+            scheme,
             lambda event, commands, e=log: e.append(Entry(event, tuple(commands))),
         )
         for _ in range(3):
             simulator.next_step()
     assert entries[True] != entries[False]
+
+
+def test_a_worker_that_says_one_thing_and_does_another_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sums are real: sessions and drivers are under test, not only decisions."""
+
+    def backwards(self: Session) -> None:
+        next_(self)
+        if self.task is not None:
+            held = self._held[self.task.segment]
+            last = len(held.parts) - 1 - held.done
+            self.task = structs.replace(self.task, part=held.parts[last])
+
+    next_ = Session._next
+    monkeypatch.setattr(Session, "_next", backwards)
+    failure = attack([Everything(4)], 300)
+    assert failure is not None
+    assert "what is combined is what was promised" in str(failure.error)
+
+
+def test_a_ledger_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "lose", lambda *args: None)
+    failure = attack([Everything(4)], 300)
+    assert failure is not None
+    assert "the ledger is right" in str(failure.error)
+
+
+def test_a_failure_of_any_kind_is_written_down_with_the_event_that_caused_it(
+    tmp_path: Path,
+) -> None:
+    class Careless(Everything):
+        def plan(self, step: int, history: History) -> object:  # type: ignore[override]
+            plan = super().plan(step, history)
+            judge = plan.judge
+
+            def careless(state: State, event: Event) -> Decision:
+                if isinstance(event, WorkerJoined):
+                    raise RecursionError("careless")
+                return judge(state, event)
+
+            plan.judge = careless  # type: ignore[method-assign]
+            return plan
+
+    failure = attack([Careless(3)], 300)
+    assert failure is not None
+    assert isinstance(failure.error, RecursionError)
+    assert isinstance(failure.entries[-1].event, WorkerJoined)
+    failure.save(tmp_path / "careless.jsonl")
+    with pytest.raises(RecursionError):
+        replay(read(tmp_path / "careless.jsonl"), Careless(3))

@@ -45,7 +45,7 @@ from codedgrad.core.plan import (
     Scheme,
     Wait,
 )
-from codedgrad.core.rules import Decodable, First, Rule, Threshold, Within
+from codedgrad.core.rules import Decodable, First, Rule, Tally, Threshold, Within
 from codedgrad.core.session import Progress, Report, Send, Session, Task
 from codedgrad.core.state import MessageState, SegmentState, State
 
@@ -91,6 +91,7 @@ __all__ = [
     "State",
     "StepCancelled",
     "StepStarted",
+    "Tally",
     "Task",
     "Threshold",
     "TimerFired",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from codedgrad.codes import Code, decode
 from codedgrad.core.events import (
     Event,
@@ -38,6 +40,7 @@ class CodePlan:
     ) -> None:
         self._code = code
         self._budget = rule.budget
+        self._takes_residual = math.isfinite(rule.budget)
         self._tally = rule.start(code)
         self._seat = seat
         self._row: dict[int, int] = {}  # message id -> row of B, of those under way
@@ -90,8 +93,7 @@ class CodePlan:
                 if rows:
                     return self._ask(state, worker, rows)
             case TimerFired() if state.now >= self._until:
-                budget_is_over = self._until < self._end
-                return self._finish() if budget_is_over else self._fail(state)
+                return self._finish() if self._takes_residual else self._fail(state)
         if not self._row and not self._lost(state):
             return self._all_is_in(state)
         return self._wait
@@ -120,7 +122,7 @@ class CodePlan:
 
     def _all_is_in(self, state: State) -> Decision:
         """Nothing more can come: end now rather than at the budget or the deadline."""
-        if self._until < self._end:
+        if self._takes_residual:
             return self._finish()
         return self._fail(state, "every message is in, and they do not decode")
 
@@ -140,6 +142,6 @@ class CodePlan:
             parts.append(f"lost workers {lost}")
         if late:
             parts.append(f"late workers {late}")
-        if owing:
+        if 0 < len(owing) < len(state.alive):
             parts.append(f"a tolerance of {len(owing)} would have survived")
         return Fail("; ".join(parts))

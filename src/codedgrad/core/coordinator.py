@@ -7,7 +7,7 @@ The rules:
 2. Every event first changes the state, then the plan of the step is asked once. What
    changes nothing (repeated, unknown, late, of a lost worker) is not shown to the plan.
 3. While a step is open a timer is set. It is shown to the plan only when it is due; an
-   event that overtakes a timer that is due brings it along.
+   event stamped after a timer that has not come yet brings it along.
 4. Nothing here reads a clock, draws a number or sees a gradient: the same events give
    the same commands, on any machine.
 
@@ -91,7 +91,7 @@ coefficients=(1.0, 1.0)), message=3)
         self._capabilities = capabilities or Capabilities()
         self._patience = patience or Patience()
         self._placement = tuple(frozenset(parts) for parts in scheme.placement)
-        self._alive = [True] * scheme.workers
+        self._alive = self.history.alive
         self._last = -1  # highest step seen
         self._now = -math.inf
         self._state: State | None = None
@@ -119,6 +119,14 @@ coefficients=(1.0, 1.0)), message=3)
             raise ProtocolError(f"{event} comes before {self._now}; drivers stamp "
                                 "events in order")  # fmt: skip
         self._now = event.at
+        try:
+            return self._decide(event)
+        except Exception:  # a plan's mistake: its step is over, whatever comes next
+            self._state = self._plan = None
+            self._until = math.inf
+            raise
+
+    def _decide(self, event: Event) -> list[Command]:
         match event:
             case StepStarted(step):
                 return self._start(step)
@@ -152,8 +160,8 @@ coefficients=(1.0, 1.0)), message=3)
             self._capabilities,
         )
         plan = self.scheme.plan(step, self.history)
-        self._state, self._plan, self._until = state, plan, math.inf
-        return commands + self._carry_out(state, plan.first(state), woken=True)
+        self._state, self._plan = state, plan
+        return commands + self._carry_out(state, plan.first(state))
 
     def _timer(self, event: TimerFired) -> list[Command]:
         if self._state is None:
@@ -193,43 +201,48 @@ coefficients=(1.0, 1.0)), message=3)
         return self._judge(state, event)
 
     def _judge(self, state: State, event: Event) -> list[Command]:
+        """Ask the plan about an event, and about a timer that it has overtaken."""
         assert self._plan is not None  # a step is open
         state.now = self._now
-        decision = self._plan.judge(state, event)
-        return self._carry_out(state, decision, woken=isinstance(event, TimerFired))
+        if isinstance(event, TimerFired):
+            self._until = math.inf
+            return self._carry_out(state, self._plan.judge(state, event))
+        overtaken = self._until < self._now
+        commands = self._carry_out(state, self._plan.judge(state, event))
+        if overtaken and self._state is state:
+            self._until = math.inf
+            decision = self._plan.judge(state, TimerFired(self._now))
+            commands += self._carry_out(state, decision)
+        return commands
 
-    def _carry_out(
-        self, state: State, decision: Decision, woken: bool = False
-    ) -> list[Command]:
+    def _carry_out(self, state: State, decision: Decision) -> list[Command]:
         match decision:
             case Wait(until):
-                return self._wake(state, until, woken)
+                return self._wake(state, until)
             case Ask(orders, until):
                 for order in orders:
                     state.obey(order)
-                return [*orders, *self._wake(state, until, woken)]
+                return [*orders, *self._wake(state, until)]
             case Finish(weights, residual):
-                self._check_weights(state, decision)
+                self._check_sum(state, decision)
                 return self._end(Combine(state.step, weights, residual))
             case Fail(reason):
-                return self._end(GiveUp(state.step, reason))
+                return self._end(GiveUp(state.step, reason), failed=True)
 
-    def _wake(self, state: State, until: float, woken: bool) -> list[Command]:
-        if until == self._now == self._until and not woken:
-            return []  # its timer comes next, after whatever else arrives now
-        if until <= self._now and not woken:  # the event has overtaken its timer
-            assert self._plan is not None  # a step is open
-            decision = self._plan.judge(state, TimerFired(self._now))
-            return self._carry_out(state, decision, woken=True)
+    def _wake(self, state: State, until: float) -> list[Command]:
+        if until == self._until < math.inf:
+            return []  # it is set; if it is due, it comes next
         if not self._now < until < math.inf:
             problem = f"waits until {until}, which is not after {self._now}, or never"
             raise BrokenPlan(self._plan, problem)
-        if until == self._until:
-            return []
         self._until = until
         return [WakeAt(state.step, until)]
 
-    def _check_weights(self, state: State, decision: Finish) -> None:
+    def _check_sum(self, state: State, decision: Finish) -> None:
+        if not 0 <= decision.residual < math.inf:
+            raise BrokenPlan(decision, "has a residual that cannot be")
+        if len({message for message, _ in decision.weights}) < len(decision.weights):
+            raise BrokenPlan(decision, "weighs a message twice")
         for message, weight in decision.weights:
             known = state.messages.get(message)
             if known is None or known.arrived is None:
@@ -237,10 +250,11 @@ coefficients=(1.0, 1.0)), message=3)
             if not math.isfinite(weight):
                 raise BrokenPlan(decision, "has a weight that is not finite")
 
-    def _end(self, end: Combine | GiveUp) -> list[Command]:
+    def _end(self, end: Combine | GiveUp, failed: bool = False) -> list[Command]:
         assert self._state is not None  # a step is open
         self._state.now = self._now
-        self.history.ended(self._state, combined=isinstance(end, Combine))
+        combined = isinstance(end, Combine)
+        self.history.ended(self._state, combined, failed)
         self._state = self._plan = None
         self._until = math.inf
         return [end]

@@ -8,6 +8,7 @@ closed beyond its cut. Then the best partial cover says which parts to plan agai
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -20,7 +21,8 @@ from codedgrad.codes.sparse import entries
 __all__ = ["Cover", "best_cover", "decode_rows"]
 
 _U = TypeVar("_U", bound=Hashable)
-_TRIES = 2000  # choices looked at before settling for the best so far
+_TRIES = 2000  # choices looked at in a piece before settling for the best so far
+_DEPTH = 400  # units chosen one upon the other, well below what Python can stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,10 @@ class Cover(Generic[_U]):
 def best_cover(units: Mapping[_U, Collection[int]], parts: int) -> Cover[_U]:
     """Return disjoint units that leave as few parts out as could be found.
 
-    Looks for an exact cover, the part with the fewest units first; after some thousand
-    choices it settles for the best seen. Deterministic: ties go to what came first.
+    First takes what must be taken: a unit with a part that no other has. What remains
+    falls into pieces that have nothing to do with each other; in each an exact cover is
+    looked for, the part with the fewest units first, and after some thousand choices
+    the best seen is settled for. Deterministic: ties go to what came first.
 
     Args:
         units: The parts of each unit, by any key; earlier ones are preferred.
@@ -52,42 +56,103 @@ def best_cover(units: Mapping[_U, Collection[int]], parts: int) -> Cover[_U]:
         >>> best_cover({"a": (0, 1, 2), "b": (2, 3)}, parts=4)
         Cover(units=('a',), left=(3,))
     """
-    search = _Search({key: frozenset(held) for key, held in units.items()}, parts)
-    search.extend((), frozenset(range(parts)))
-    return Cover(search.best, tuple(sorted(search.left)))
+    rest = {key: frozenset(held) for key, held in units.items() if held}
+    order = {key: number for number, key in enumerate(rest)}
+    chosen = _forced(rest)
+    for piece in _pieces(rest):
+        search = _Search({key: rest[key] for key in piece})
+        search.extend((), search.left)
+        chosen += search.best
+    chosen.sort(key=order.__getitem__)
+    used = {part for key in chosen for part in units[key]}
+    return Cover(tuple(chosen), tuple(p for p in range(parts) if p not in used))
+
+
+def _forced(rest: dict[_U, frozenset[int]]) -> list[_U]:
+    """Take units that alone hold some part out of `rest`, with what they exclude."""
+    holders: dict[int, dict[_U, None]] = {}
+    for key, held in rest.items():
+        for part in held:
+            holders.setdefault(part, {})[key] = None
+    order = {key: number for number, key in enumerate(rest)}
+    taken: list[_U] = []
+    alone: list[tuple[int, int, int]] = []  # largest unit first, then as offered
+
+    def look(part: int) -> None:
+        if len(holders[part]) == 1:
+            (key,) = holders[part]
+            heapq.heappush(alone, (-len(rest[key]), order[key], part))
+
+    for part in holders:
+        look(part)
+    while alone:
+        *_, part = heapq.heappop(alone)
+        if len(holders[part]) != 1:
+            continue  # its unit is gone, taken or excluded
+        (key,) = holders[part]
+        taken.append(key)
+        excluded = {other: None for p in rest[key] for other in holders[p]}
+        for other in excluded:
+            for p in rest.pop(other):
+                del holders[p][other]
+                look(p)
+    return taken
+
+
+def _pieces(rest: Mapping[_U, frozenset[int]]) -> list[list[_U]]:
+    """Return groups of units that share parts with each other and with nobody else."""
+    holders: dict[int, list[_U]] = {}
+    for key, held in rest.items():
+        for part in held:
+            holders.setdefault(part, []).append(key)
+    pieces, seen = [], set[_U]()
+    for first in rest:
+        if first in seen:
+            continue
+        piece, to_do = [], [first]
+        seen.add(first)
+        while to_do:
+            key = to_do.pop()
+            piece.append(key)
+            for part in sorted(rest[key]):
+                for other in holders[part]:
+                    if other not in seen:
+                        seen.add(other)
+                        to_do.append(other)
+        pieces.append(piece)
+    return pieces
 
 
 class _Search(Generic[_U]):
-    """Backtracking with a bound on the choices looked at."""
+    """Backtracking in one piece, with a bound on the choices looked at."""
 
-    def __init__(self, units: Mapping[_U, frozenset[int]], parts: int) -> None:
-        self._units = {key: held for key, held in units.items() if held}
-        self._order = {key: number for number, key in enumerate(self._units)}
+    def __init__(self, units: Mapping[_U, frozenset[int]]) -> None:
+        self._units = units
         self._tries = 0
         self.best: tuple[_U, ...] = ()
-        self.left = frozenset(range(parts))
+        self.left: frozenset[int] = frozenset().union(*units.values())
 
-    def extend(self, chosen: tuple[_U, ...], left: frozenset[int]) -> bool:
+    def extend(
+        self, chosen: tuple[_U, ...], left: frozenset[int], depth: int = 0
+    ) -> bool:
         """Try to cover what is left; return whether to stop looking."""
         if len(left) < len(self.left):
-            self.best = tuple(sorted(chosen, key=self._order.__getitem__))
-            self.left = left
+            self.best, self.left = chosen, left
         if not left:
             return True
-        fitting = {key: held for key, held in self._units.items() if held <= left}
         candidates: dict[int, list[_U]] = {}
-        for key, held in fitting.items():
-            for part in held:
-                candidates.setdefault(part, []).append(key)
+        for key, held in self._units.items():
+            if held <= left:
+                for part in held:
+                    candidates.setdefault(part, []).append(key)
         if not candidates:
             return False
         part = min(candidates, key=lambda p: (len(candidates[p]), p))
-        largest_first = sorted(candidates[part], key=lambda key: -len(fitting[key]))
-        for key in largest_first:
+        for key in sorted(candidates[part], key=lambda key: -len(self._units[key])):
             self._tries += 1
-            if self._tries > _TRIES:
+            if self._tries > _TRIES or depth > _DEPTH:
                 return True
-            if self.extend((*chosen, key), left - fitting[key]):
+            if self.extend((*chosen, key), left - self._units[key], depth + 1):
                 return True
         return False
 

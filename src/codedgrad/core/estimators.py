@@ -8,10 +8,9 @@ seconds took longer than $\tau$, and that is evidence.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codedgrad.core.history import Observation, per_part
+from codedgrad.core.history import Observation, Record, per_part
 
 __all__ = ["HiddenMarkov", "Law", "Reliability", "Speed"]
 
@@ -21,8 +20,8 @@ class Speed:
     r"""Exponentially weighted mean of log time, per worker.
 
     $\log \hat x \leftarrow (1 - w) \log \hat x + w \log x$ with $x$ the seconds for the
-    uncoded load. A censored step counts as the larger of its lower bound and the
-    estimate so far: it may raise the estimate, never lower it.
+    uncoded load. A censored step counts as the larger of its lower bound and what its
+    finished parts took; if it finished none, as no less than the estimate so far.
 
     Attributes:
         weight: $w$ in (0, 1]; 0.3 forgets in about three steps.
@@ -46,9 +45,9 @@ class _SpeedTracker:
         self._recipe = recipe
         self.seconds: list[float | None] = [None] * workers
 
-    def update(self, observations: Sequence[Observation | None]) -> None:
+    def update(self, record: Record) -> None:
         """Learn from a step."""
-        for worker, seen in enumerate(observations):
+        for worker, seen in enumerate(record.observations):
             if seen is not None:
                 self._learn(worker, seen)
 
@@ -98,9 +97,9 @@ class _ReliabilityTracker:
         self._missed = [0.0] * workers
         self._seen = [0.0] * workers
 
-    def update(self, observations: Sequence[Observation | None]) -> None:
+    def update(self, record: Record) -> None:
         """Learn from a step."""
-        for worker, seen in enumerate(observations):
+        for worker, seen in enumerate(record.observations):
             if seen is not None:
                 self._missed[worker] *= self._forget
                 self._seen[worker] *= self._forget
@@ -141,7 +140,8 @@ class HiddenMarkov:
     A worker turns slow with probability `enter` and recovers with `leave` from one step
     to the next; in a step its time per part follows the law of its state. The
     likelihood of a step is the density of the time per part where parts were seen, and
-    the survival function where none was; then one step of the chain is taken.
+    the survival function of the parts in hand where they took longer than those; then
+    one step of the chain is taken.
 
     Attributes:
         enter: P(fast -> slow).
@@ -169,10 +169,10 @@ class _MarkovTracker:
         stationary = recipe.enter / total if total > 0 else 0.5
         self.slow = [stationary] * workers
 
-    def update(self, observations: Sequence[Observation | None]) -> None:
+    def update(self, record: Record) -> None:
         """Learn from a step, then look one step ahead."""
         enter, leave = self._recipe.enter, self._recipe.leave
-        for worker, seen in enumerate(observations):
+        for worker, seen in enumerate(record.observations):
             p = self.slow[worker]
             if seen is not None:
                 p = self._posterior(p, seen)
@@ -180,14 +180,14 @@ class _MarkovTracker:
 
     def _posterior(self, p: float, seen: Observation) -> float:
         fast, slow = self._recipe.fast, self._recipe.slow
+        x = gain = 0.0
         if seen.done > 0:
             x = seen.seconds / seen.done
             gain = _difference(slow.log_density(x), fast.log_density(x))
-        elif seen.pending > 0:
-            x = seen.elapsed / seen.pending
-            gain = slow.log_survival(x) - fast.log_survival(x)
-        else:
-            return p
+        if seen.pending > 0:
+            rest = (seen.elapsed - seen.seconds) / seen.pending
+            if rest > x:  # it has become slower than it was
+                gain += slow.log_survival(rest) - fast.log_survival(rest)
         if p in (0.0, 1.0):
             return p
         return _logistic(math.log(p) - math.log1p(-p) + gain)

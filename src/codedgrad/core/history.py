@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from codedgrad.core.events import MessageArrived
 from codedgrad.core.state import SegmentState, State
 
-__all__ = ["Estimator", "History", "Observation", "Record", "Tracker"]
+__all__ = ["Estimator", "History", "Observation", "Record", "Stretch", "Tracker"]
 
 _REMEMBERED = 64  # steps kept in full, fewer where they would hold too much:
 _OBSERVED = 20_000  # workers times steps
@@ -27,19 +26,20 @@ _RECENT = 20  # steps whose durations make the patience
 class Observation:
     """What one step told about one worker.
 
-    It merged `done` parts, the last of them `seconds` after it was first asked;
-    `pending` more were not done `elapsed` seconds after that moment (0 if nothing was
-    outstanding). Where an engine reports progress, `pending` is the one part in hand.
+    It merged `done` parts in `seconds` of work, and `pending` more were not done after
+    `elapsed` seconds of work in all (0 if nothing was outstanding). Work is the time
+    from when it could begin a segment, so waiting for orders is not in it. Where an
+    engine reports progress, `pending` is the part in hand.
 
     Attributes:
         step: The step.
         worker: The worker.
         load: Parts it was asked for.
         done: Parts known to be merged.
-        seconds: Until the last of them was reported.
+        seconds: Of work until the last of them was reported.
         pending: Parts known not to be merged by `elapsed`, counted after `done`.
-        elapsed: Seconds to the cut, drop or loss that ended it.
-        ended: `answered`, `cut`, `dropped` or `lost`.
+        elapsed: Seconds of work to the cut, drop or loss that ended it.
+        ended: `answered`, `cut`, `dropped`, `lost` or `failed`.
     """
 
     step: int
@@ -57,11 +57,33 @@ class Observation:
         return self.pending > 0
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A worker at one segment, for as long as it is known to have been at it.
+
+    Attributes:
+        start: When it could begin: asked, and done with what came before.
+        marks: (parts merged, at) of every report.
+        left: Parts under way, and not done, at `end`; 0 if nothing was.
+        end: When the segment was cut, dropped or lost, if so.
+        ended: How it ended, as in `SegmentState`.
+        closed: Whether its closing was reported.
+    """
+
+    start: float
+    marks: tuple[tuple[int, float], ...]
+    left: int
+    end: float
+    ended: str
+    closed: bool
+
+
 class Record:
     """A step that has ended.
 
     Attributes:
         state: All that was known when it ended.
+        alive: For every worker, whether it was there when it ended.
         seconds: From its start to its end.
         combined: Whether it gave a sum.
         late: When messages came after the end, by worker; seconds of the clock.
@@ -69,6 +91,7 @@ class Record:
 
     def __init__(self, state: State, combined: bool) -> None:
         self.state = state
+        self.alive = tuple(state.alive)
         self.seconds = state.now - state.started
         self.combined = combined
         self.late: dict[int, float] = {}
@@ -78,34 +101,67 @@ class Record:
         """Its number."""
         return self.state.step
 
+    @property
+    def observations(self) -> list[Observation | None]:
+        """What it told about every worker; None for one that was asked nothing."""
+        return [self.observe(worker) for worker in range(len(self.alive))]
+
     def observe(self, worker: int) -> Observation | None:
         """Return what the step told about a worker; None if it was asked nothing."""
-        state = self.state
-        segments = [state.segments[id_] for id_ in state.held[worker]]
-        if not segments:
+        held = self.state.held[worker]
+        if not held:
             return None
-        asked = min(known.assigned for known in segments)
-        load = sum(len(known.segment.parts) for known in segments)
-        if worker in self.late:
-            seconds = self.late[worker] - asked
-            return Observation(
-                self.step, worker, load, load, seconds, 0, seconds, "answered"
-            )
-        done = sum(known.done for known in segments)
-        marks = [known.marks[-1][1] for known in segments if known.marks]
-        seconds = max(marks) - asked if marks else 0.0
-        pending, elapsed, ended = 0, seconds, "answered"
-        for known in segments:
-            if (left := self.outstanding(known)) > 0:
-                pending, elapsed, ended = left, known.ended_at - asked, known.ended
-                break
+        load = sum(len(self.state.segments[id_].segment.parts) for id_ in held)
+        done = pending = 0
+        seconds = elapsed = 0.0
+        ended = "answered"
+        for stretch in self.stretches(worker):
+            until = stretch.start
+            if stretch.marks:
+                parts, until = stretch.marks[-1]
+                done += parts
+                seconds += until - stretch.start
+            elapsed += until - stretch.start
+            if stretch.left:
+                pending += stretch.left
+                elapsed += stretch.end - until
+                ended = stretch.ended
+            elif stretch.ended == "failed":
+                ended = "failed"
         return Observation(
             self.step, worker, load, done, seconds, pending, elapsed, ended
         )
 
-    def outstanding(self, known: SegmentState) -> int:
+    def stretches(self, worker: int) -> list[Stretch]:
+        """Return what a worker was at, one segment after the other.
+
+        A segment that ended before the worker could begin it is left out, and so is
+        the time in which it had nothing to do.
+        """
+        state, found = self.state, []
+        held, free = state.held[worker], -math.inf
+        for id_ in held:
+            known = state.segments[id_]
+            start, left = max(known.assigned, free), self._outstanding(known)
+            marks, ended = tuple(known.marks), known.ended
+            if worker in self.late and len(held) == 1:
+                whole = len(known.segment.parts)
+                marks, left, ended = ((whole, self.late[worker]),), 0, "answered"
+            if left and known.ended_at < start:
+                left = 0  # it was still waiting in the queue
+            if not marks and not left and ended != "failed":
+                continue
+            found.append(
+                Stretch(start, marks, left, known.ended_at, ended, known.closed)
+            )
+            free = max([free, *(at for _, at in marks[-1:])])
+            if left:
+                free = max(free, known.ended_at)
+        return found
+
+    def _outstanding(self, known: SegmentState) -> int:
         """Return how many parts were under way, and not done, when a segment ended."""
-        if known.ended == "answered":
+        if known.ended in ("answered", "failed"):
             return 0
         if known.ended == "cut" and known.closed and known.done > 0:
             went_on = known.marks[-1][1] > known.ended_at
@@ -119,8 +175,8 @@ class Record:
 class Tracker(Protocol):
     """Something that learns from steps, one after the other."""
 
-    def update(self, observations: Sequence[Observation | None]) -> None:
-        """Learn from a step; None for a worker that was asked nothing."""
+    def update(self, record: Record) -> None:
+        """Learn from a step that has ended."""
         ...
 
 
@@ -140,12 +196,16 @@ class History:
 
     Attributes:
         workers: How many there are.
+        alive: For every worker, whether it is there now.
+        given_up: Seconds after which the last step was given up; 0 if it was not.
         records: The recent steps, oldest first.
         durations: Seconds of the recent steps that gave a sum.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.alive = [True] * workers
+        self.given_up = 0.0
         affordable = max(8, _OBSERVED // workers)
         self.records: deque[Record] = deque(maxlen=min(_REMEMBERED, affordable))
         self.durations: deque[float] = deque(maxlen=_RECENT)
@@ -162,17 +222,18 @@ class History:
             started = estimator.start(self.workers)
             for record in self.records:
                 if record is not self._fresh:  # that one is told when it is settled
-                    started.update(self._observations(record))
+                    started.update(record)
             self._trackers[estimator] = started
             return started
         return tracker  # type: ignore[return-value]  # the one made by this recipe
 
-    def ended(self, state: State, combined: bool) -> None:
-        """Note the end of a step."""
+    def ended(self, state: State, combined: bool, failed: bool = False) -> None:
+        """Note the end of a step; `failed` if its own plan gave it up."""
         state.finish()
         record = Record(state, combined)
         self.records.append(record)
         self._fresh = record
+        self.given_up = record.seconds if failed else 0.0
         if combined:
             self.durations.append(record.seconds)
 
@@ -193,14 +254,10 @@ class History:
 
     def settle(self) -> None:
         """Teach the trackers the last step, late arrivals until now included."""
-        if self._fresh is not None and self._trackers:
-            observations = self._observations(self._fresh)
+        if self._fresh is not None:
             for tracker in self._trackers.values():
-                tracker.update(observations)
+                tracker.update(self._fresh)
         self._fresh = None
-
-    def _observations(self, record: Record) -> list[Observation | None]:
-        return [record.observe(worker) for worker in range(self.workers)]
 
 
 def per_part(seconds: float, parts: int, share: float, unit: float) -> float:

@@ -60,9 +60,9 @@ class Ledger:
         self.uncovered = parts
         self.orphaned = parts
 
-    def finished(self, part: int) -> int:
-        """Return how many finished copies of a part there are, wherever they are."""
-        return self.open[part] + self.closed[part] + self.covered[part]
+    def is_finished(self, part: int) -> bool:
+        """Whether there is a finished copy of a part, wherever it is."""
+        return self.open[part] + self.closed[part] + self.covered[part] > 0
 
     def assign(self, parts: Iterable[int]) -> None:
         """Note parts given to a worker."""
@@ -71,7 +71,7 @@ class Ledger:
 
     def finish(self, part: int) -> None:
         """Note a part merged into its open segment."""
-        if self.finished(part) == 0:
+        if not self.is_finished(part):
             self.missing -= 1
         self.open[part] += 1
         self._leave(part)
@@ -96,7 +96,7 @@ class Ledger:
         where = self.closed if closed else self.open
         for part in done:
             where[part] -= 1
-            if self.finished(part) == 0:
+            if not self.is_finished(part):
                 self.missing += 1
                 if self.in_hand[part] == 0:
                     self.orphaned += 1
@@ -105,11 +105,11 @@ class Ledger:
                 self._leave(part)
 
     def _take(self, part: int) -> None:
-        if self.in_hand[part] == 0 and self.finished(part) == 0:
+        if self.in_hand[part] == 0 and not self.is_finished(part):
             self.orphaned -= 1
         self.in_hand[part] += 1
 
     def _leave(self, part: int) -> None:
         self.in_hand[part] -= 1
-        if self.in_hand[part] == 0 and self.finished(part) == 0:
+        if self.in_hand[part] == 0 and not self.is_finished(part):
             self.orphaned += 1

@@ -30,6 +30,9 @@ class Deadline:
 class Patience:
     """Waits `factor` times the longest of the recent steps, and at least `least`.
 
+    After a step that was given up it waits longer, up to `factor` times as long: the
+    workers may have become slow, and what is never waited for is never learnt.
+
     Attributes:
         least: Seconds, 60 by default.
         factor: Times the longest of the steps remembered.
@@ -54,6 +57,13 @@ class Patience:
 
     def deadline(self, history: History) -> Deadline:
         """Return the deadline of the next step."""
+        usual = self._usual(history)
+        longer = min(2 * history.given_up, self.factor * usual.seconds)
+        if longer > usual.seconds:
+            return Deadline(longer, "twice the step before, which was given up")
+        return usual
+
+    def _usual(self, history: History) -> Deadline:
         recent = history.durations
         if not recent:
             first = max(self.first, self.least)

@@ -82,8 +82,9 @@ class Scheme(Protocol):
         workers: How many workers it needs, $n$.
         parts: How many parts a step has, $k$.
         placement: The parts each worker may be asked for; fixed for a run.
-        tolerance: Late workers survived exactly, whoever they are; None where a
-            residual is accepted instead.
+        tolerance: Late workers survived exactly, whoever they are; None if nothing
+            is promised.
+        exact: Whether it never gives a sum with a residual.
     """
 
     @property
@@ -96,6 +97,8 @@ class Scheme(Protocol):
     def placement(self) -> tuple[tuple[int, ...], ...]: ...  # noqa: D102
     @property
     def tolerance(self) -> int | None: ...  # noqa: D102
+    @property
+    def exact(self) -> bool: ...  # noqa: D102
 
     def plan(self, step: int, history: History) -> Plan:
         """Return the plan of a step, from what is known of the steps before."""
@@ -108,10 +111,9 @@ class Capabilities:
 
     Attributes:
         progress: Workers report every part they merge.
-        extend: A worker takes further segments while its step is open.
+        extend: A worker takes further segments before it has closed those it has.
         orders_during_part: Orders are looked at during a part, not only between two.
         interrupts_part: A part that nobody needs any more is abandoned half-way.
-        sums_outlive_worker: What a worker had closed can be read after its death.
         rows_per_worker: Sums a worker can hold at once.
     """
 
@@ -119,5 +121,4 @@ class Capabilities:
     extend: bool = True
     orders_during_part: bool = True
     interrupts_part: bool = True
-    sums_outlive_worker: bool = False
     rows_per_worker: int = 1_000_000

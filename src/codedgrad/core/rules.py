@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from codedgrad.codes import Code
+from codedgrad.codes.decoders import LeastSquares
 from codedgrad.errors import InvalidScheme
 
 __all__ = ["Decodable", "First", "Rule", "Tally", "Threshold", "Within", "blocks"]
@@ -103,13 +104,17 @@ class _DecodableTally:
 class _Block:
     """One block of one step."""
 
-    __slots__ = ("_code", "_covered", "_mask", "_uncovered", "done", "heard")
+    __slots__ = (
+        "_code", "_covered", "_mask", "_span", "_uncovered", "done", "heard",
+    )  # fmt: skip
 
     def __init__(self, code: Code) -> None:
         self._code = code
         self._mask = np.zeros(code.messages, dtype=np.bool_)
         self._covered = bytearray(code.parts)
         self._uncovered = code.parts
+        solves = isinstance(code.decoder, LeastSquares)
+        self._span = _Span(code) if solves else None
         self.heard = 0
         self.done = False
 
@@ -121,12 +126,52 @@ class _Block:
             if not covered[part]:
                 covered[part] = 1
                 self._uncovered -= 1
+        if self._span is not None:
+            self._span.add(row)
 
     def decodable(self) -> bool:
-        """Ask the decoder, but not before every part is held by some message."""
+        """Ask the decoder, but not before there can be anything to find."""
         if self._uncovered or self.heard < self._code.fewest:
             return False
+        if self._span is not None and not self._span.may_hold_ones():
+            return False
         return bool(self._code.decoder.decodable(self._mask[None])[0])
+
+
+class _Span:
+    """What rows span, kept up to date: is the sum of all parts in it?
+
+    An orthonormal basis grows by a row at a time, O(rows x parts) each, so that a
+    general decoder is asked for weights once, and not at every message.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        rank = min(code.messages, code.parts)
+        self._basis = np.empty((rank, code.parts))
+        self._rank = 0
+        self._gap = np.ones(code.parts)
+
+    def add(self, row: int) -> None:
+        if self._rank == len(self._basis):
+            return
+        parts, coefficients = self._code.rows[row]
+        new = np.zeros(self._code.parts)
+        new[list(parts)] = coefficients
+        size = np.linalg.norm(new)
+        known = self._basis[: self._rank]
+        for _ in range(2):  # once more, for the digits lost the first time
+            new -= known.T @ (known @ new)
+        left = np.linalg.norm(new)
+        if left > 1e-10 * size:
+            new /= left
+            self._basis[self._rank] = new
+            self._rank += 1
+            self._gap -= (new @ self._gap) * new
+
+    def may_hold_ones(self) -> bool:
+        """Whether the ones vector is as good as in it."""
+        return bool(self._gap @ self._gap <= 1e-6)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class SegmentState:
         closed: No part will be added.
         gone: Its sum no longer exists: lost, dropped, or found to be bad.
         marks: (done, at) of every report, in order.
-        ended: `open`, `answered` (all parts), `cut`, `dropped` or `lost`.
+        ended: `open`, `answered` (all parts), `cut`, `dropped`, `lost` or `failed`.
         ended_at: When that was decided; observations are censored there.
         keep: The border that a cut proposed.
     """
@@ -140,6 +140,7 @@ class State:
         self.ledger = Ledger(parts)
         self.next_id = 0
         self._asked: dict[int, list[int]] = {}  # worker -> its message ids
+        self._reborn: set[int] = set()  # workers lost in this step
 
     @property
     def missing(self) -> int:
@@ -166,6 +167,10 @@ class State:
                 self._check(step, segment.worker, order)
                 self._check_segment(segment, order)
                 self._number(segment.id, order)
+                if segment.worker in self._reborn:  # what came before was another's
+                    self.held[segment.worker] = []
+                    self._reborn.remove(segment.worker)
+                self._check_room(segment.worker, order)
                 self.segments[segment.id] = SegmentState(segment, self.now)
                 self.held[segment.worker].append(segment.id)
                 self.ledger.assign(segment.parts)
@@ -206,6 +211,16 @@ class State:
             raise BrokenPlan(order, "has a part that is not placed with its worker")
         if not all(map(math.isfinite, coefficients)):
             raise BrokenPlan(order, "has a coefficient that is not finite")
+
+    def _check_room(self, worker: int, order: Order) -> None:
+        engine = self.capabilities
+        kept = [k for i in self.held[worker] if not (k := self.segments[i]).gone]
+        if len(kept) >= engine.rows_per_worker:
+            raise BrokenPlan(order, f"is one more than {engine.rows_per_worker} sums")
+        if not engine.extend and any(
+            not known.closed and known.assigned < self.now for known in kept
+        ):
+            raise BrokenPlan(order, "extends a list, which this engine cannot")
 
     def _own(self, id_: int, worker: int, order: Order) -> SegmentState:
         known = self.segments.get(id_)
@@ -290,7 +305,12 @@ class State:
             return "repeated"
         message.gone = True
         for id_ in message.segments:
-            self._lose(self.segments[id_], "dropped")
+            self._lose(self.segments[id_], "failed")
+        lost = set(message.segments)
+        for id_ in self._asked[event.worker]:  # others that would have held the same
+            other = self.messages[id_]
+            if other.pending and not lost.isdisjoint(other.segments):
+                other.gone = True
         return ""
 
     def _advance(self, known: SegmentState, done: int, closed: bool) -> None:
@@ -310,6 +330,8 @@ class State:
 
     def forget(self, worker: int, why: str) -> None:
         """Note that whatever a worker has not sent is gone."""
+        if why == "lost":
+            self._reborn.add(worker)
         for id_ in self.held[worker]:
             self._lose(self.segments[id_], why)
         for id_ in self._asked.get(worker, ()):

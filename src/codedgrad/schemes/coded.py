@@ -52,10 +52,15 @@ class Coded:
         return self.code.placement
 
     @property
+    def exact(self) -> bool:
+        """Whether it never gives a sum with a residual."""
+        accepts_residual = isinstance(self.rule, Within | First)
+        return self.code.tolerance is not None and not accepts_residual
+
+    @property
     def tolerance(self) -> int | None:
         """Late workers survived exactly; None where a residual is accepted."""
-        accepts_residual = isinstance(self.rule, Within | First)
-        return None if accepts_residual else self.code.tolerance
+        return self.code.tolerance if self.exact else None
 
     def plan(self, step: int, history: History) -> CodePlan:
         """Return the same plan for every step."""

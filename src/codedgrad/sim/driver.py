@@ -48,7 +48,6 @@ from codedgrad.errors import StuckStep
 
 __all__ = ["Payload", "Simulator", "Step", "Watch"]
 
-_REPORT, _TIMER = 0, 1  # at equal times in this order
 _MOST_EVENTS = 1_000_000  # a step
 
 
@@ -158,7 +157,7 @@ class Simulator:
         self._watch = watch
         self._payload = payload
         self._most_events = most_events
-        self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._scheduled = 0
         self._workers = [
             _Worker(number, self.capabilities.progress)
@@ -219,21 +218,30 @@ class Simulator:
     def _until_end(self) -> Combine | GiveUp:
         heap, left = self._heap, self._most_events
         while self._end is None:
-            if not heap:
-                raise StuckStep(self._step, "nothing can happen, and it is open")
             if left == 0:
                 problem = f"more than {self._most_events} events, and it is open"
                 raise StuckStep(self._step, problem)
             left -= 1
-            self.now, _, _, happen = heapq.heappop(heap)
-            happen()
+            if heap and heap[0][0] <= self._until:  # reports before timers
+                self.now, _, happen = heapq.heappop(heap)
+                happen()
+            elif self._until < math.inf:
+                self.now, self._until = self._until, math.inf
+                self.feed(TimerFired(self.now))
+            else:
+                raise StuckStep(self._step, "nothing can happen, and it is open")
         return self._end
 
     # -- events in -------------------------------------------------------------------
 
     def feed(self, event: Event) -> None:
         """Show the coordinator an event and carry out what it says."""
-        commands = self.coordinator.handle(event)
+        try:
+            commands = self.coordinator.handle(event)
+        except Exception:
+            if self._watch is not None:
+                self._watch(event, [])  # so that a record shows what broke it
+            raise
         if self._watch is not None:
             self._watch(event, commands)
         for command in commands:
@@ -267,12 +275,14 @@ class Simulator:
             case Send(step, message, cuts):
                 self.feed(MessageArrived(step, number, message, cuts, self.now))
 
-    def schedule(
-        self, at: float, happen: Callable[[], None], kind: int = _REPORT
-    ) -> None:
+    def schedule(self, at: float, happen: Callable[[], None]) -> None:
         """Let something happen at a later moment, or at this one but after the rest."""
-        heapq.heappush(self._heap, (at, kind, self._scheduled, happen))
+        heapq.heappush(self._heap, (at, self._scheduled, happen))
         self._scheduled += 1
+
+    def wake_at(self, at: float) -> None:
+        """Set the one timer there is."""
+        self._until = at
 
     def transmit(self, number: int, report: Report) -> None:
         """Put a report on its way."""
@@ -291,9 +301,9 @@ class Simulator:
     def _carry_out(self, command: Command) -> None:
         match command:
             case WakeAt(_, at):
-                self._until = at
-                self.schedule(at, lambda: self._timer(at), _TIMER)
+                self.wake_at(at)
             case Combine() | GiveUp():
+                self._until = math.inf
                 if command.step == self._step:
                     self._end = command
                     if self._payload is not None and isinstance(command, Combine):
@@ -302,10 +312,6 @@ class Simulator:
                 self._send_order(segment.worker, command)
             case _:
                 self._send_order(command.worker, command)
-
-    def _timer(self, at: float) -> None:
-        if at == self._until:  # not replaced since
-            self.feed(TimerFired(at))
 
     def _send_order(self, number: int, order: Order) -> None:
         if self._latency == 0.0:

@@ -46,6 +46,7 @@ class Everything:
     workers: int
     each: int = 3
     copies: int = 3
+    exact = True
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from codedgrad.core import (
     MessageArrived,
     Scheme,
     Segment,
+    State,
     StepStarted,
     Upload,
     WakeAt,
@@ -28,7 +29,7 @@ from codedgrad.core import (
 )
 from codedgrad.errors import Violation
 
-__all__ = ["Invariants"]
+__all__ = ["Invariants", "check_state"]
 
 _CLOSE = 1e-9  # per part, for sums that are called exact
 
@@ -138,7 +139,7 @@ class Invariants:
         gaps = [sum_ - 1.0 for sum_ in total]
         worst = max(map(abs, gaps))
         misfit = math.fsum(gap * gap for gap in gaps)
-        if self._scheme.tolerance is not None and worst > _CLOSE:
+        if self._scheme.exact and worst > _CLOSE:
             part = max(range(len(gaps)), key=lambda p: abs(gaps[p]))
             raise Violation(
                 "every part is in the sum exactly once",
@@ -149,3 +150,38 @@ class Invariants:
                 "the residual stated is that of the weights",
                 f"{misfit:.6g} in {combine}",
             )
+
+
+def check_state(state: State) -> None:
+    """Raise `Violation` unless the counters of an open step are those of a recount."""
+    parts = range(state.parts)
+    live = [known for known in state.segments.values() if not known.gone]
+    in_hand, open_, closed = ([0] * state.parts for _ in range(3))
+    for known in live:
+        for part in known.merged:
+            (closed if known.closed else open_)[part] += 1
+        for part in () if known.closed else known.segment.parts[known.done :]:
+            in_hand[part] += 1
+    covered = [0] * state.parts
+    for id_ in state.heard:
+        for segment, done in state.messages[id_].cuts:
+            for part in state.segments[segment].segment.parts[:done]:
+                covered[part] += 1
+    found = [open_[p] + closed[p] + covered[p] for p in parts]
+    counted = {
+        "in_hand": in_hand,
+        "open": open_,
+        "closed": closed,
+        "covered": covered,
+        "missing": sum(found[p] == 0 for p in parts),
+        "uncovered": sum(covered[p] == 0 for p in parts),
+        "orphaned": sum(found[p] == in_hand[p] == 0 for p in parts),
+    }
+    for name, value in counted.items():
+        if getattr(state.ledger, name) != value:
+            raise Violation("the ledger is right", f"{name} is not {value}")
+    for message in state.messages.values():
+        lost = not state.alive[message.worker]
+        lost = lost or any(state.segments[i].gone for i in message.segments)
+        if message.pending and lost:
+            raise Violation("what is lost is not waited for", f"message {message.id}")

@@ -44,11 +44,18 @@ class Header(Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
 
-class Entry(Struct, frozen=True):
-    """An event and the commands it led to."""
+class Entry(Struct, frozen=True, omit_defaults=True):
+    """An event and the commands it led to.
+
+    Attributes:
+        event: What happened.
+        commands: What was decided.
+        node: Which coordinator decided; 0 is the root.
+    """
 
     event: Event
     commands: tuple[Command, ...]
+    node: int = 0
 
     @property
     def ends_step(self) -> bool:

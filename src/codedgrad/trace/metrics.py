@@ -14,7 +14,6 @@ may have been idle, or finishing a part of the step before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -164,27 +163,20 @@ def _stretches(
         free: Whether it had nothing else in hand when the step began; also returned,
             for the next step.
     """
-    state = record.state
-    engine = state.capabilities
+    engine = record.state.capabilities
     prompt = engine.interrupts_part and engine.orders_during_part
     found: list[tuple[float, int]] = []
-    since = -math.inf
-    for id_ in state.held[worker]:
-        known = state.segments[id_]
-        marks, left = known.marks, record.outstanding(known)
-        if worker in record.late and len(state.held[worker]) == 1:
-            marks, left = [(len(known.segment.parts), record.late[worker])], 0
-        start, before = max(known.assigned, since), 0
+    for stretch in record.stretches(worker):
+        marks, start, before, done = stretch.marks, stretch.start, 0, 0
         if not free:  # at it for certain only since its first report
-            before, start = marks[0] if marks else (0, known.ended_at)
+            before, start = marks[0] if marks else (0, stretch.end)
         found += [(at - start, done - before) for done, at in marks if done > before]
-        if left > 0 and start < known.ended_at:
-            found.append((known.ended_at - start, known.done - before + left))
-            since = known.ended_at
-        since = max(since, marks[-1][1]) if marks else since
-        closed_at_once = prompt and known.closed
+        if stretch.left and start < stretch.end:
+            done = marks[-1][0] if marks else 0
+            found.append((stretch.end - start, done - before + stretch.left))
         was_at_it = free or bool(marks)
-        free = known.ended == "lost" or (was_at_it and (left == 0 or closed_at_once))
+        stopped = not stretch.left or (prompt and stretch.closed)
+        free = stretch.ended == "lost" or (was_at_it and stopped)
     return found, free or prompt
 
 
@@ -194,7 +186,7 @@ def _rebuilt(
     """Go through the events as the coordinator did, without deciding anything."""
     header = trace.header
     history = History(header.workers)
-    alive = [True] * header.workers
+    alive = history.alive
     everything = (frozenset(range(header.parts)),) * header.workers
     state: State | None = None
     for entry in trace.entries:
