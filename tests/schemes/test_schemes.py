@@ -1,5 +1,7 @@
 """Every scheme passes the conformance suite; names and options are what they say."""
 
+import re
+
 import pytest
 
 from codedgrad import schemes
@@ -124,6 +126,30 @@ def test_a_bad_scheme_says_what_is_wrong_and_what_would_do(text: str, why: str) 
     with pytest.raises(CodedgradError, match=why) as caught:
         build(text, workers=6)
     assert isinstance(caught.value, InvalidScheme | InvalidCode)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (
+            "cyclic(6)",
+            "try clustered(clusters=4, tolerance=6) or cyclic(tolerance=3)",
+        ),
+        (
+            "cyclic(7)",
+            "try clustered(clusters=4, tolerance=7) or fractional(tolerance=7) or "
+            "cyclic(tolerance=3)",
+        ),
+        ("clustered(2, 7)", "cyclic(tolerance=7) for 20 workers"),
+    ],
+)
+def test_a_scheme_that_would_lose_digits_is_refused_with_schemes_that_would_not(
+    text: str, advice: str
+) -> None:
+    with pytest.raises(InvalidScheme, match=re.escape(advice)) as caught:
+        build(text, workers=40)
+    for choice in str(caught.value).partition("; try ")[2].split(" or "):
+        build(choice, workers=20 if text.startswith("clustered") else 40)
 
 
 def test_options_may_come_apart_from_the_name() -> None:

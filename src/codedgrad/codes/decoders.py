@@ -72,13 +72,22 @@ class LeastSquares:
     """
 
     def __init__(self, B: Matrix, cache_bytes: int = _CACHE_BYTES) -> None:
-        self._B = B
+        self._B = B  # of a refined code, that of the code it was made from
         self._entries = max(16, cache_bytes // (8 * max(1, B.shape[0])))
         self._known: dict[bytes, Floats] = {}  # least recently used first
 
     def weights(self, heard: Bools) -> Floats:
         """Return the weights of least misfit."""
         return np.stack([self._recall(pattern.tobytes()) for pattern in heard])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Messages and parts of its matrix."""
+        return self._B.shape
+
+    def row(self, message: int) -> Floats:
+        """Return the coefficients of a message, dense."""
+        return np.asarray(self._B[[message]].toarray()[0])
 
     def decodable(self, heard: Bools) -> Bools:
         """Return which patterns have residual 0; no solve where a part is absent."""

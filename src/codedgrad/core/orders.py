@@ -14,10 +14,7 @@ __all__ = ["Orders"]
 class Orders:
     """Collects the orders of one answer.
 
-    Example:
-        >>> orders = Orders(state)                              # doctest: +SKIP
-        >>> segment, message = orders.assign(0, (3, 4), upload=True)  # doctest: +SKIP
-        >>> return orders.ask(until)                            # doctest: +SKIP
+    Numbers count on from `state.next_id`, in the order the orders are made.
     """
 
     def __init__(self, state: State) -> None:

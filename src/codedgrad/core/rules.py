@@ -113,8 +113,8 @@ class _Block:
         self._mask = np.zeros(code.messages, dtype=np.bool_)
         self._covered = bytearray(code.parts)
         self._uncovered = code.parts
-        solves = isinstance(code.decoder, LeastSquares)
-        self._span = _Span(code) if solves else None
+        decoder = code.decoder
+        self._span = _Span(decoder) if isinstance(decoder, LeastSquares) else None
         self.heard = 0
         self.done = False
 
@@ -145,19 +145,17 @@ class _Span:
     general decoder is asked for weights once, and not at every message.
     """
 
-    def __init__(self, code: Code) -> None:
-        self._code = code
-        rank = min(code.messages, code.parts)
-        self._basis = np.empty((rank, code.parts))
+    def __init__(self, decoder: LeastSquares) -> None:
+        self._decoder = decoder
+        messages, parts = decoder.shape
+        self._basis = np.empty((min(messages, parts), parts))
         self._rank = 0
-        self._gap = np.ones(code.parts)
+        self._gap = np.ones(parts)
 
     def add(self, row: int) -> None:
         if self._rank == len(self._basis):
             return
-        parts, coefficients = self._code.rows[row]
-        new = np.zeros(self._code.parts)
-        new[list(parts)] = coefficients
+        new = self._decoder.row(row)
         size = np.linalg.norm(new)
         known = self._basis[: self._rank]
         for _ in range(2):  # once more, for the digits lost the first time
