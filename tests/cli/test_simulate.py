@@ -146,14 +146,15 @@ def test_a_scenario_file_is_run_and_flags_win(run: Run) -> None:
     assert "(2 runs)" in shown.out
 
 
-def test_the_document_shows_what_the_commands_print(run: Run) -> None:
+def test_the_document_shows_what_the_commands_print(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
     document = (ROOT / "docs" / "simulate.md").read_text()
     blocks = re.findall(
-        r"```text\n\$ codedgrad simulate (--delays AR.*?)\n((?!    ).*?)```",
-        document,
-        re.DOTALL,
+        r"```text\n\$ codedgrad simulate (.*?)\n((?!    ).*?)```", document, re.DOTALL
     )
-    assert len(blocks) == 2
+    assert len(blocks) == 4
     for command, promised in blocks:
         said = run(*shlex.split(command.replace("\\\n", " "))).out
         assert promised.removeprefix("...\n").strip() in said
