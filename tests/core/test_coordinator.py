@@ -248,6 +248,13 @@ def test_when_too_many_are_lost_a_rejoin_is_waited_for_and_given_the_rows_again(
     ]
 
 
+def test_who_rejoins_is_not_asked_again_for_what_was_heard() -> None:
+    coordinator = started(schemes.uncoded(3))
+    coordinator.handle(answer(0, at=1.0))
+    coordinator.handle(WorkerLost(0, at=1.5))
+    assert coordinator.handle(WorkerJoined(0, at=2.0)) == []
+
+
 def test_a_step_that_starts_without_a_worker_asks_it_when_it_joins() -> None:
     coordinator = Coordinator(schemes.uncoded(2))
     assert coordinator.handle(WorkerLost(1, at=0.0)) == []

@@ -219,6 +219,26 @@ def test_a_tail_that_was_taken_away_before_it_was_begun_is_not_outstanding() -> 
     assert found == Observation(0, 0, 4, 2, 4.0, 0, 4.0, "answered")
 
 
+def test_what_follows_a_cut_begins_at_the_cut() -> None:
+    def two(orders: Orders) -> None:
+        orders.assign(0, (0, 1))
+        orders.assign(0, (2, 3))
+        orders.assign(1, (4,))
+
+    scheme = Scripted(two, lambda orders: orders.cut(0, 0))
+    events = [
+        StepStarted(0, 0.0),
+        Progressed(0, 0, 0, 1, False, 2.0),
+        Progressed(0, 1, 2, 1, True, 5.0),  # the first segment is cut at 5
+        Progressed(0, 0, 0, 1, True, 5.0),
+        Progressed(0, 0, 1, 2, True, 9.0),
+        TimerFired(99.0),
+    ]
+    found = seen(play(scheme, events), 0)
+    # 1 part in 2 s, one under way for 3 s, 2 parts in 4 s
+    assert found == Observation(0, 0, 4, 3, 6.0, 1, 9.0, "cut")
+
+
 def test_time_without_orders_is_not_work() -> None:
     def start(orders: Orders) -> None:
         orders.assign(0, (0,))

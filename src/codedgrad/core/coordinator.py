@@ -116,8 +116,8 @@ coefficients=(1.0, 1.0)), message=3)
             BrokenPlan: If the plan's answer cannot be meant, a scheme's mistake.
         """
         if not event.at >= self._now:
-            raise ProtocolError(f"{event} comes before {self._now}; drivers stamp "
-                                "events in order")  # fmt: skip
+            late = f"{event} comes before {self._now}"
+            raise ProtocolError(f"{late}; drivers stamp events in order")
         self._now = event.at
         try:
             return self._decide(event)
@@ -146,7 +146,6 @@ coefficients=(1.0, 1.0)), message=3)
             return self._ignore("late")
         commands: list[Command] = []
         if self._state is not None:
-            self._state.now = self._now
             commands += self._end(GiveUp(self._state.step, "superseded"))
         self._last = step
         self.history.settle()

@@ -193,6 +193,8 @@ def _must_combine(schedule: Schedule, scheme: Scheme, step: int) -> bool:
     for fault in schedule.faults:
         if fault.kind == "lose" and fault.step <= step:
             hurt.add(fault.worker)  # its moment may come in a later step
+        elif fault.kind in ("slow", "delay") and fault.step <= step:
+            return False  # it may last into this one, and take very long
         elif fault.step != step:
             continue
         elif fault.kind in ("mute", "fail"):
