@@ -10,30 +10,10 @@ from codedgrad.codes import cyclic as cyclic_code
 from codedgrad.core import Decodable, First, History, Scheme, Threshold, Within
 from codedgrad.errors import CodedgradError, InvalidCode, InvalidScheme
 from codedgrad.schemes import SCHEMES, Coded, build
-from codedgrad.testing import check_code, check_scheme
-
-EXAMPLES = [
-    schemes.uncoded(4),
-    schemes.uncoded(3, pieces=4),
-    schemes.ignore(5, 3),
-    schemes.fractional(6, 1),
-    schemes.fractional(6, 2, pieces=2),
-    schemes.cyclic(5, 2),
-    schemes.cyclic(6, 1, rule="threshold"),
-    schemes.clustered(8, 2, 1),
-    schemes.clustered(9, 3, 1, rule="threshold", pieces=2),
-    schemes.bernoulli(6, 2, budget=2.0),
-    schemes.bernoulli(6, 2, count=4, decoding="optimal"),
-    schemes.stochastic(6, 2, 0.2, budget=3.0),
-    schemes.erasurehead(6, 2, count=4),
-    schemes.erasurehead(6, 3, budget=1.0),
-    schemes.vertex_graph(6, 3, budget=3.0),
-    schemes.vertex_graph(6, 3, budget=3.0, decoding="one-step", seed=3),
-    schemes.edge_graph(6, 3, count=5),
-]
+from codedgrad.testing import EXAMPLES, check_code, check_scheme
 
 
-def test_every_scheme_has_an_example_here() -> None:
+def test_every_scheme_has_an_example() -> None:
     assert {s.name.partition("(")[0] for s in EXAMPLES} == set(SCHEMES)
 
 

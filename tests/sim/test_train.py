@@ -18,33 +18,25 @@ from codedgrad.core import (
 from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import (
-    bernoulli,
-    clustered,
     cyclic,
-    edge_graph,
-    erasurehead,
     fractional,
     ignore,
     stochastic,
     uncoded,
-    vertex_graph,
 )
 from codedgrad.sim import Gradient, Machine, Training, train
-from codedgrad.testing import Everything
+from codedgrad.testing import EXAMPLES, Everything
 
 LAW = Chain(
     ShiftedExponential(floor=0.1, mean=1.0), Pauses(probability=0.2, low=0.1, high=3.0)
 )
 EXACT = [
-    uncoded(6), uncoded(6, pieces=3), fractional(6, 2), cyclic(6, 2), cyclic(6, 3),
-    cyclic(6, 2, pieces=2, rule="threshold"), clustered(6, 2, 1), Everything(6),
-    Everything(6, each=1), Everything(6, each=5, copies=2),
-]  # fmt: skip
-APPROXIMATE = [
-    ignore(6, 4), erasurehead(6, 2, count=3), bernoulli(6, 2, count=4, seed=1),
-    bernoulli(6, 3, budget=1.5, decoding="optimal"), stochastic(6, 2, 0.3, budget=1.5),
-    vertex_graph(6, 3, count=2), edge_graph(6, 3, budget=1.5, pieces=2),
-]  # fmt: skip
+    *(scheme for scheme in EXAMPLES if scheme.exact),
+    Everything(6),
+    Everything(6, each=1),
+    Everything(6, each=5, copies=2),
+]
+APPROXIMATE = [scheme for scheme in EXAMPLES if not scheme.exact]
 MACHINES = [
     Machine(),
     Machine(drain=False, progress=False),

@@ -32,31 +32,25 @@ from codedgrad.core import (
 )
 from codedgrad.errors import Violation
 from codedgrad.schemes import Coded
-from codedgrad.testing import Everything, Fault, Invariants, Schedule, attack, draw, run
+from codedgrad.testing import (
+    EXAMPLES,
+    Everything,
+    Fault,
+    Invariants,
+    Schedule,
+    attack,
+    draw,
+    run,
+)
 from codedgrad.testing.faults import KINDS, _Troubled
 from codedgrad.trace import Entry, read, replay
 
 SCHEMES = [
-    schemes.uncoded(4),
-    schemes.ignore(5, 3),
-    schemes.fractional(6, 1),
-    schemes.cyclic(5, 2),
-    schemes.cyclic(6, 1, rule="threshold"),
-    schemes.clustered(8, 2, 1, pieces=2),
-    schemes.bernoulli(6, 2, budget=2.0),
-    schemes.stochastic(6, 2, 0.2, budget=3.0),
-    schemes.erasurehead(6, 2, count=4),
-    schemes.vertex_graph(6, 3, budget=3.0),
-    schemes.edge_graph(6, 3, count=5),
+    *EXAMPLES,
     Everything(4),
     Everything(5, each=2, copies=5),
     Everything(3, each=4, copies=2),
 ]
-
-
-def test_every_scheme_is_attacked() -> None:
-    names = {scheme.name.partition("(")[0] for scheme in SCHEMES}
-    assert names == {*schemes.SCHEMES, "everything"}
 
 
 @pytest.mark.hypothesis  # so that a soak runs it

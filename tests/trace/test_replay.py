@@ -20,28 +20,16 @@ from codedgrad.delays import Chain, Dead, ShiftedExponential
 from codedgrad.errors import InvalidTrace
 from codedgrad.schemes import (
     SCHEMES,
-    bernoulli,
-    clustered,
     cyclic,
-    edge_graph,
-    erasurehead,
     fractional,
-    ignore,
-    stochastic,
     uncoded,
-    vertex_graph,
 )
 from codedgrad.sim import Machine, run_events
-from codedgrad.testing import Everything
+from codedgrad.testing import EXAMPLES, Everything
 from codedgrad.trace import Difference, Entry, Header, Trace, replay
 
 LAW = Chain(ShiftedExponential(floor=0.1, mean=1.0), Dead(worker=1, step=4))
-EVERY = [
-    uncoded(6), ignore(6, 4), fractional(6, 2), cyclic(6, 2, pieces=2),
-    clustered(6, 2, 1, rule="threshold"), bernoulli(6, 2, count=3), vertex_graph(6, 3,
-    budget=1.3), stochastic(6, 2, 0.2, budget=0.7), erasurehead(6, 2, count=4),
-    edge_graph(6, 3, count=4), Everything(6), Everything(6, each=1),
-]  # fmt: skip
+EVERY = [*EXAMPLES, Everything(6), Everything(6, each=1)]
 
 
 def simulated(

@@ -88,17 +88,34 @@ class Scheme(Protocol):
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """As on the command line, with its options."""
+        ...
+
     @property
-    def workers(self) -> int: ...  # noqa: D102
+    def workers(self) -> int:
+        """How many workers it needs."""
+        ...
+
     @property
-    def parts(self) -> int: ...  # noqa: D102
+    def parts(self) -> int:
+        """How many parts a step has."""
+        ...
+
     @property
-    def placement(self) -> tuple[tuple[int, ...], ...]: ...  # noqa: D102
+    def placement(self) -> tuple[tuple[int, ...], ...]:
+        """The parts each worker may be asked for."""
+        ...
+
     @property
-    def tolerance(self) -> int | None: ...  # noqa: D102
+    def tolerance(self) -> int | None:
+        """Late workers survived exactly, or None."""
+        ...
+
     @property
-    def exact(self) -> bool: ...  # noqa: D102
+    def exact(self) -> bool:
+        """Whether it never gives a sum with a residual."""
+        ...
 
     def plan(self, step: int, history: History) -> Plan:
         """Return the plan of a step, from what is known of the steps before."""

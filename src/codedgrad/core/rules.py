@@ -40,7 +40,9 @@ class Rule(Protocol):
     """
 
     @property
-    def budget(self) -> float: ...  # noqa: D102
+    def budget(self) -> float:
+        """Seconds after which a step ends with what there is."""
+        ...
 
     def start(self, code: Code) -> Tally:
         """Return a count for one step."""

@@ -1,13 +1,15 @@
 """Public conformance suites: check a code or a scheme of your own as ours are checked.
 
 `check_code` and `check_scheme` raise `Violation`; `faults.attack` is the seeded fault
-simulator, `Invariants` what it watches, `Everything` a scheme that uses every command;
-`strategies` (which needs Hypothesis) draws streams of events.
+simulator, `Invariants` what it watches, `Everything` a scheme that uses every command,
+`EXAMPLES` a scheme of every kind; `strategies` (which needs Hypothesis) draws streams of
+events.
 """
 
 from codedgrad.testing.check_code import check_code
 from codedgrad.testing.check_scheme import check_scheme
 from codedgrad.testing.everything import Everything
+from codedgrad.testing.examples import EXAMPLES
 from codedgrad.testing.faults import (
     Failure,
     Fault,
@@ -20,6 +22,7 @@ from codedgrad.testing.faults import (
 from codedgrad.testing.invariants import Invariants
 
 __all__ = [
+    "EXAMPLES",
     "Everything",
     "Failure",
     "Fault",

@@ -1,0 +1,43 @@
+"""One small scheme of every kind: whatever is tested for all schemes starts here.
+
+A new scheme gets a line, and with it every test of drivers, traces and faults.
+"""
+
+from __future__ import annotations
+
+from codedgrad.schemes import (
+    Coded,
+    bernoulli,
+    clustered,
+    cyclic,
+    edge_graph,
+    erasurehead,
+    fractional,
+    ignore,
+    stochastic,
+    uncoded,
+    vertex_graph,
+)
+
+__all__ = ["EXAMPLES"]
+
+EXAMPLES: tuple[Coded, ...] = (
+    uncoded(4),
+    uncoded(6, pieces=3),
+    ignore(6, 4),
+    fractional(6, 1),
+    fractional(6, 2, pieces=2),
+    cyclic(5, 2),
+    cyclic(6, 1, rule="threshold"),
+    clustered(6, 2, 1),
+    clustered(8, 2, 1, rule="threshold", pieces=2),
+    bernoulli(6, 2, budget=2.0),
+    bernoulli(6, 2, count=4, decoding="optimal"),
+    stochastic(6, 2, 0.2, budget=3.0),
+    erasurehead(6, 2, count=3),
+    erasurehead(6, 3, budget=1.0),
+    vertex_graph(6, 3, budget=3.0),
+    vertex_graph(6, 3, budget=3.0, decoding="one-step", seed=3),
+    edge_graph(6, 3, count=3),
+)
+"""Exact and approximate, by count and by budget, in parts and in smaller pieces."""
