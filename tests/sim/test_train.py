@@ -275,3 +275,38 @@ def test_an_update_unlike_the_parameters_is_refused() -> None:
             bowl, np.zeros(3), uncoded(2), LAW, steps=1,
             update=lambda x, mean, step: x[:2],
         )  # fmt: skip
+
+
+def test_scores_are_taken_after_every_step_and_say_when_one_was_reached() -> None:
+    scores = iter([0.1, 0.5, 0.4, 0.7])
+    seen: list[float] = []
+
+    def evaluate(parameters: np.ndarray) -> float:
+        seen.append(float(parameters[0]))
+        return next(scores)
+
+    run = train(
+        lambda x, part, step: (0.0, 1.0, np.ones(1)),
+        np.zeros(1),
+        uncoded(2),
+        ShiftedExponential(floor=1.0),
+        steps=4,
+        rate=1.0,
+        evaluate=evaluate,
+    )
+    assert seen == [-1.0, -2.0, -3.0, -4.0]
+    assert run.score.tolist() == [0.1, 0.5, 0.4, 0.7]
+    assert run.seconds_to(0.45) == run.seconds[1]
+    assert run.seconds_to(0.71) == np.inf
+
+
+def test_without_an_evaluation_there_are_no_scores() -> None:
+    run = train(
+        lambda x, part, step: (0.0, 1.0, np.ones(1)),
+        np.zeros(1),
+        uncoded(2),
+        ShiftedExponential(floor=1.0),
+        steps=2,
+    )
+    assert np.isnan(run.score).all()
+    assert run.seconds_to(0.0) == np.inf

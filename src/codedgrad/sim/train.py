@@ -39,13 +39,20 @@ class Training:
         seconds: Virtual seconds at the end of every step, (steps,).
         loss: Mean loss at the start of every step as decoded, (steps,); NaN where the
             step was given up, or nothing was heard in it.
+        score: What `evaluate` said after every step, (steps,); NaN without it.
         steps: How every step went.
     """
 
     parameters: Floats
     seconds: Floats
     loss: Floats
+    score: Floats
     steps: tuple[Step, ...]
+
+    def seconds_to(self, score: float) -> float:
+        """Return the virtual seconds until a score was first reached; inf if never."""
+        reached = np.flatnonzero(self.score >= score)
+        return float(self.seconds[reached[0]]) if reached.size else float("inf")
 
 
 def train(
@@ -57,6 +64,7 @@ def train(
     steps: int,
     rate: float = 0.1,
     update: Update | None = None,
+    evaluate: Callable[[Floats], float] | None = None,
     seed: int = 0,
     machine: Machine | None = None,
     watch: Watch | None = None,
@@ -74,6 +82,8 @@ def train(
         steps: How many.
         rate: Step size, unless `update` is given.
         update: What to do with a gradient.
+        evaluate: Scores the parameters after every step, such as by test accuracy; it
+            takes no virtual time.
         seed: Of the delays; the same seed gives the same delays for every scheme.
         machine: What the simulated engine can do.
         watch: Told every event and the commands it led to.
@@ -103,7 +113,8 @@ def train(
         watch=watch,
         payload=carried,
     )
-    ended, loss, seconds = [], np.full(steps, np.nan), np.empty(steps)
+    ended, seconds = [], np.empty(steps)
+    loss, score = np.full(steps, np.nan), np.full(steps, np.nan)
     for number, step in enumerate(simulator.run(times)):
         ended.append(step)
         seconds[number] = simulator.now
@@ -116,8 +127,10 @@ def train(
             x = carried.parameters
             x = x - rate * mean if update is None else update(x, mean, number)
             carried.parameters = _like(carried.parameters, x, "the update")
+        if evaluate is not None:
+            score[number] = evaluate(carried.parameters)
         carried.renew(number + 1)
-    return Training(carried.parameters, seconds, loss, tuple(ended))
+    return Training(carried.parameters, seconds, loss, score, tuple(ended))
 
 
 def _like(parameters: Floats, given: Floats, what: str) -> Floats:

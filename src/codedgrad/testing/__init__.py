@@ -2,8 +2,7 @@
 
 `check_code` and `check_scheme` raise `Violation`; `faults.attack` is the seeded fault
 simulator, `Invariants` what it watches, `Everything` a scheme that uses every command,
-`EXAMPLES` a scheme of every kind; `strategies` (which needs Hypothesis) draws streams of
-events.
+`EXAMPLES` a scheme of every kind; `strategies` draws streams of events, by Hypothesis.
 """
 
 from codedgrad.testing.check_code import check_code
