@@ -42,7 +42,7 @@ from codedgrad.testing import (
     draw,
     run,
 )
-from codedgrad.testing.faults import KINDS, _Troubled
+from codedgrad.testing.troubled import KINDS, Troubled
 from codedgrad.trace import Entry, read, replay
 
 SCHEMES = [
@@ -120,7 +120,7 @@ def test_the_same_schedule_gives_the_same_run() -> None:
         schedule = draw(scheme, rng)
         runs: list[list[Entry]] = [[], []]
         for entries in runs:
-            simulator = _Troubled(
+            simulator = Troubled(
                 schedule,
                 scheme,
                 lambda event, commands, e=entries: e.append(
@@ -243,7 +243,7 @@ def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
     for number in range(400):
         scheme = SCHEMES[-3 + number % 3]
         schedule = draw(scheme, rng)
-        simulator = _Troubled(schedule, scheme, situations)  # type: ignore[arg-type]
+        simulator = Troubled(schedule, scheme, situations)  # type: ignore[arg-type]
         for _ in range(schedule.steps):
             simulator.next_step()
     wanted = {
@@ -259,7 +259,7 @@ class Finished:
     """Looks at the moments at which every part is finished and every segment closed."""
 
     def __init__(self) -> None:
-        self.simulator: _Troubled | None = None
+        self.simulator: Troubled | None = None
         self.covered = self.planned = self.silent = 0
 
     def __call__(self, event: Event, commands: list[object]) -> None:
@@ -291,7 +291,7 @@ def test_when_everything_is_finished_and_closed_there_is_a_cover_or_a_new_plan()
     for number in range(400):
         scheme = SCHEMES[-3 + number % 3]
         schedule = draw(scheme, rng)
-        finished.simulator = _Troubled(schedule, scheme, finished)  # type: ignore[arg-type]
+        finished.simulator = Troubled(schedule, scheme, finished)  # type: ignore[arg-type]
         for _ in range(schedule.steps):
             finished.simulator.next_step()
     assert finished.covered > 100
@@ -311,7 +311,7 @@ def test_every_kind_of_fault_reaches_the_coordinator(kind: str) -> None:
         chosen = faults if with_fault else faults[:-1]
         schedule = Schedule(seed=3, steps=3, faults=chosen)
         assert run(schedule, scheme) is None
-        simulator = _Troubled(
+        simulator = Troubled(
             schedule,
             scheme,
             lambda event, commands, e=log: e.append(Entry(event, tuple(commands))),

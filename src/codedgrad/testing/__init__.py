@@ -9,16 +9,9 @@ from codedgrad.testing.check_code import check_code
 from codedgrad.testing.check_scheme import check_scheme
 from codedgrad.testing.everything import Everything
 from codedgrad.testing.examples import EXAMPLES
-from codedgrad.testing.faults import (
-    Failure,
-    Fault,
-    Schedule,
-    attack,
-    draw,
-    run,
-    shrink,
-)
+from codedgrad.testing.faults import Failure, attack, draw, run, shrink
 from codedgrad.testing.invariants import Invariants
+from codedgrad.testing.troubled import Fault, Schedule
 
 __all__ = [
     "EXAMPLES",

@@ -1,0 +1,260 @@
+"""The simulator, with faults.
+
+| fault | what happens |
+| --- | --- |
+| `slow` | the worker takes `size` times as long in that step |
+| `lose` | it dies `when` seconds into the step, for `size` steps |
+| `join` | it comes back `when` seconds into the step |
+| `repeat` | everything it reports in that step comes twice |
+| `delay` | everything it reports comes up to `size` seconds late, out of order |
+| `stale` | everything it reported in the step before comes once more |
+| `mute` | nothing it sends in that step arrives, and it is not lost |
+| `fail` | its messages of that step are unusable |
+| `cancel` | the step is cancelled after `when` seconds |
+| `supersede` | the next step starts after `when` seconds |
+| `timer` | a timer fires early, after `when` seconds |
+| `tardy` | timers of that step fire `size` seconds late |
+
+Real sums are carried along, of unit vectors: what is combined must be what the weights
+and the rows say, so sessions and drivers are under test as well as decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from msgspec import Struct, structs
+
+from codedgrad.core import (
+    Capabilities,
+    Combine,
+    Command,
+    Event,
+    MessageArrived,
+    MessageFailed,
+    Patience,
+    Progressed,
+    Report,
+    Scheme,
+    Send,
+    StepCancelled,
+    StepStarted,
+    Task,
+    TimerFired,
+)
+from codedgrad.delays import Times
+from codedgrad.errors import Violation
+from codedgrad.sim import Simulator, Step
+from codedgrad.testing.invariants import check_state
+
+__all__ = ["KINDS", "PATIENCE", "Fault", "Schedule", "Troubled"]
+
+KINDS = (
+    "slow", "lose", "join", "repeat", "delay", "stale", "mute", "fail", "cancel",
+    "supersede", "timer", "tardy",
+)  # fmt: skip
+
+PATIENCE = Patience(least=60.0, first=60.0)
+
+
+class Fault(Struct, frozen=True):
+    """Some trouble for a worker in a step; see the module's docstring."""
+
+    kind: str
+    step: int
+    worker: int
+    when: float = 0.0
+    size: float = 1.0
+
+
+class Schedule(Struct, frozen=True):
+    """All that a run depends on, besides the scheme.
+
+    Attributes:
+        seed: Of the delays.
+        steps: How many.
+        faults: What goes wrong.
+        latency: Seconds of orders and reports.
+        capabilities: Of the engine that is played.
+    """
+
+    seed: int
+    steps: int
+    faults: tuple[Fault, ...]
+    latency: float = 0.0
+    capabilities: Capabilities = Capabilities()
+
+
+@dataclass
+class _Trouble:
+    """The faults of one step, by kind."""
+
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+
+    def of(self, kind: str, worker: int) -> Fault | None:
+        for fault in self.faults.get(kind, ()):
+            if fault.worker == worker:
+                return fault
+        return None
+
+
+class _UnitVectors:
+    """Carries the gradient of part p as the p-th unit vector, and checks the sum."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        self._scheme = scheme
+        self._sums: dict[tuple[int, int, int], list[float]] = {}
+        self._sent: dict[tuple[int, int], list[float]] = {}
+
+    def merge(self, worker: int, task: Task) -> None:
+        key = task.step, worker, task.segment
+        sum_ = self._sums.setdefault(key, [0.0] * self._scheme.parts)
+        sum_[task.part] += task.coefficient
+
+    def send(self, worker: int, send: Send) -> None:
+        total = [0.0] * self._scheme.parts
+        for segment, _ in send.cuts:
+            part = self._sums.get((send.step, worker, segment), total[:0])
+            total = [a + b for a, b in zip(total, part, strict=True)] if part else total
+        self._sent[send.step, send.message] = total
+
+    def drop(self, worker: int) -> None:
+        for key in [key for key in self._sums if key[1] == worker]:
+            del self._sums[key]
+
+    def combine(self, combine: Combine) -> None:
+        gaps = [-1.0] * self._scheme.parts
+        for message, weight in combine.weights:
+            for part, value in enumerate(self._sent[combine.step, message]):
+                gaps[part] += weight * value
+        misfit = sum(gap * gap for gap in gaps)
+        if abs(misfit - combine.residual) > 1e-9 * max(1.0, misfit) * len(gaps):
+            detail = f"{misfit:.6g} in {combine}"
+            raise Violation("what is combined is what was promised", detail)
+
+
+class Troubled(Simulator):
+    """The simulator, with faults."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        scheme: Scheme,
+        watch: Callable[[Event, list[Command]], None],
+    ) -> None:
+        super().__init__(
+            scheme,
+            capabilities=schedule.capabilities,
+            patience=PATIENCE,
+            latency=schedule.latency,
+            watch=watch,
+            payload=_UnitVectors(scheme),
+            most_events=20_000,
+        )
+        rng = np.random.default_rng(schedule.seed)
+        shape = schedule.steps, scheme.workers
+        unit = 0.2 + rng.exponential(1.0, shape)
+        fixed = rng.exponential(0.1, shape)
+        self._trouble = [_Trouble() for _ in range(schedule.steps)]
+        for fault in schedule.faults:
+            if fault.step < schedule.steps:
+                kinds = self._trouble[fault.step].faults
+                kinds.setdefault(fault.kind, []).append(fault)
+                if fault.kind == "slow":
+                    unit[fault.step, fault.worker] *= fault.size
+                if fault.kind == "lose":
+                    gone = slice(fault.step + 1, fault.step + int(fault.size))
+                    unit[gone, fault.worker] = np.inf
+        times = Times(fixed=fixed, unit=unit)
+        self._rows = zip(
+            times.fixed.tolist(), times.part(scheme.parts).tolist(), strict=True
+        )
+        self._said: list[tuple[int, Event]] = []  # reports of the step before, and this
+
+    def feed(self, event: Event) -> None:
+        """Show the coordinator an event, then recount what it has counted."""
+        super().feed(event)
+        if self.coordinator.state is not None:
+            check_state(self.coordinator.state)
+
+    def wake_at(self, at: float) -> None:
+        """Set the timer, or a later one."""
+        tardy = self._trouble[self._step].faults.get("tardy", ())
+        super().wake_at(at + sum(fault.size for fault in tardy))
+
+    def next_step(self) -> Step:
+        """Run the next step of the schedule."""
+        fixed, part = next(self._rows)
+        number = self._step + 1
+        trouble = self._trouble[number].faults
+        start = self.now
+
+        def later(fault: Fault, happen: Callable[[], None]) -> None:
+            self.schedule(start + fault.when, happen)
+
+        for fault in trouble.get("lose", ()):
+            later(fault, lambda w=fault.worker: self.lose(w))  # type: ignore[misc]
+        for fault in trouble.get("join", ()):
+            later(fault, lambda w=fault.worker: self.join(w))  # type: ignore[misc]
+        for fault in trouble.get("cancel", ()):
+            later(fault, lambda: self.feed(StepCancelled(number, self.now)))
+        for fault in trouble.get("supersede", ()):
+            if number + 1 < len(self._trouble):
+                later(fault, lambda: self.feed(StepStarted(number + 1, self.now)))
+        for fault in trouble.get("timer", ()):
+            later(fault, lambda: self.feed(TimerFired(self.now)))
+        for fault in trouble.get("stale", ()):
+            for step, event in self._said:
+                if step == number - 1 and event.worker == fault.worker:  # type: ignore[union-attr]
+                    later(fault, lambda e=event: self._again(e))  # type: ignore[misc]
+        self._said = [(s, e) for s, e in self._said if s >= number - 1]
+        return self.step(fixed, part)
+
+    def _again(self, event: Progressed | MessageArrived) -> None:
+        kind = type(event)
+        fields = structs.asdict(event)
+        self.feed(kind(**{**fields, "at": self.now}))
+
+    def report(self, number: int, report: Report) -> None:
+        """Bring a report to the coordinator: as it is, late, twice or not at all."""
+        step = min(max(report.step, 0), len(self._trouble) - 1)
+        trouble = self._trouble[step]
+        if trouble.of("mute", number):
+            return
+        if isinstance(report, Send) and trouble.of("fail", number):
+            reason = "not finite"
+            self.feed(
+                MessageFailed(report.step, number, report.message, reason, self.now)
+            )
+            return
+        self._note(number, report)
+        if fault := trouble.of("delay", number):
+            incarnation = self._workers[number].session
+            some = (0.618 * len(self._said)) % 1  # out of order, and the same again
+            self.schedule(
+                self.now + fault.size * some,
+                lambda: self._if_same(number, incarnation, report),
+            )
+            return
+        super().report(number, report)
+        if trouble.of("repeat", number):
+            super().report(number, report)
+
+    def _if_same(self, number: int, incarnation: object, report: Report) -> None:
+        if self._workers[number].session is incarnation:
+            super().report(number, report)
+
+    def _note(self, number: int, report: Report) -> None:
+        event: Event
+        if isinstance(report, Send):
+            event = MessageArrived(
+                report.step, number, report.message, report.cuts, self.now
+            )
+        else:
+            event = Progressed(
+                report.step, number, report.segment, report.done, report.closed,
+                self.now,
+            )  # fmt: skip
+        self._said.append((report.step, event))
