@@ -208,7 +208,7 @@ def _bad() -> list[tuple[list[str], str]]:
         (["--seed", "-1"], "--seed: is -1"),
         (["--workers", "0"], "--workers: is 0"),
         (["--pieces", "0"], "--pieces: is 0"),
-        (["--latency", "-1"], "--latency: is -1.0; try seconds, 0 or more"),
+        (["--latency", "-1"], "--latency: is -1.0; try seconds from 0 to 8388608"),
         (["--latency", "nan"], "--latency: is nan"),
         (["none.toml"], "none.toml: cannot be read"),
         (["broken.toml"], "broken.toml: is not TOML: "),
@@ -308,3 +308,44 @@ def test_a_terminal_that_knows_ascii_only_is_no_reason_to_crash() -> None:
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "+- its standard error" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--latency", "1e300"),
+        ("--trace", ""),
+        ("--trace", "x" * 300),
+        ("--plot", "x" * 300 + ".png"),
+        ("--delays", "sticky(factor=10, enter=0.01)"),
+        ("--scheme", "erasurehead(2, budget=1e300)"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_cannot_work_is_refused_in_one_line(
+    run: Run, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run(*QUICK, *words)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_workers_that_take_no_time_at_all_cannot_be_compared(run: Run) -> None:
+    shown = run(*QUICK, "--delays", "shifted-exponential(floor=0, mean=0)")
+    assert shown.code == 0, shown.err
+    assert "-" in shown.out
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        shown = subprocess.run(
+            [sys.executable, "-m", "codedgrad", "schemes"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert shown.stderr.count("\n") <= 1, shown.stderr
+    assert shown.returncode in (2, 120)  # 120: noticed only when the interpreter ends

@@ -108,7 +108,7 @@ def test_what_is_no_duration_is_refused(name, value, problem) -> None:
         (
             lambda: Replay([[1.0, 0.0]]),
             "replay: row 0, worker 1: 0.0 is not a duration; "
-            "try seconds above 0 and up to 8388608",
+            "try seconds from 1e-09 to 8388608",
         ),
         (
             lambda: Replay.read(3),
@@ -151,7 +151,7 @@ def test_what_is_no_duration_is_refused(name, value, problem) -> None:
         ),
         (
             lambda: Sticky(2),
-            "sticky: neither enter and leave nor always is given; "
+            "sticky: enter = 0 and leave = 0, and it is not always; "
             "try enter = 0.01, leave = 0.1",
         ),
         (

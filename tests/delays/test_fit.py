@@ -144,7 +144,7 @@ def test_a_worker_that_never_varies_is_no_trouble() -> None:
     np.testing.assert_allclose(got.unit, constant.seconds, atol=1e-8)
 
 
-@pytest.mark.parametrize("seconds", [[[2.0]], [[2.0, 2.0]], [[2.0], [2.0]], [[1e-12]]])
+@pytest.mark.parametrize("seconds", [[[2.0]], [[2.0, 2.0]], [[2.0], [2.0]], [[1e-9]]])
 def test_the_smallest_records_have_a_law(seconds) -> None:
     rows, columns = np.shape(seconds)
     matrix = Matrix(np.arange(rows), seconds, [str(i) for i in range(columns)])

@@ -14,7 +14,7 @@ from codedgrad.delays import Matrix, Replay, read_matrix, traces, write_matrix
 from codedgrad.errors import InvalidDelays
 
 SECONDS = np.array([[1.0, 0.1], [2.5, 1 / 3], [1e-7, 40.0]])
-DURATION = "try seconds above 0 and up to 8388608"
+DURATION = "try seconds from 1e-09 to 8388608"
 HEADER = "try a first line such as step,worker0,worker1 and commas between numbers"
 STEPS = "try whole numbers, each more than the one before"
 PLAIN = "try a 2-d array of floats, (steps, workers)"
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_exactly(tmp_path, ending) -> None:
     arrays.arrays(
         np.float64,
         arrays.array_shapes(min_dims=2, max_dims=2, max_side=5),
-        elements=st.floats(1e-300, 8388608),
+        elements=st.floats(1e-9, 8388608),
     ),
     st.data(),
 )
@@ -104,6 +104,24 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert os.listdir(tmp_path) == ["times.csv"]
 
 
+@pytest.mark.parametrize("first", ["step", "Step", "iteration", "index", ""])
+def test_a_first_column_of_step_numbers_may_have_several_names(tmp_path, first) -> None:
+    file = tmp_path / "times.csv"
+    file.write_text(f"{first},a,b\n4,1.5,2\n7,1,3\n")
+    matrix = read_matrix(file)
+    assert matrix.steps.tolist() == [4, 7]
+    assert matrix.workers == ("a", "b")
+
+
+def test_names_alone_are_workers(tmp_path) -> None:
+    file = tmp_path / "times.csv"
+    file.write_text("node0,node1\n1.5,2\n1,3\n")
+    matrix = read_matrix(file)
+    assert matrix.steps.tolist() == [0, 1]
+    assert matrix.workers == ("node0", "node1")
+    assert matrix.seconds.tolist() == [[1.5, 2.0], [1.0, 3.0]]
+
+
 @pytest.mark.parametrize(
     "text",
     ["1,2\n3,4\n", "1,2\r\n3,4", "\ufeff1,2\n\n3,4\n\n", " 1 , 2\n3,4e0\n"],
@@ -124,14 +142,22 @@ def test_numbers_alone_are_steps_from_0(tmp_path, text) -> None:
         ("", f"is empty; {HEADER}"),
         ("\n\n", f"is empty; {HEADER}"),
         ("step,a,b\n", "has no line after the first; try a line per step"),
-        ("step\n1\n", f"line 1 is neither numbers nor step and worker names; {HEADER}"),
+        ("step\n1\n", f"has no worker; {HEADER}"),
         (
-            "a,b\n1,2\n",
-            f"line 1 is neither numbers nor step and worker names; {HEADER}",
+            "1,5\n2,6\n3,5\n",
+            f"the first column counts, as step numbers do, and is not "
+            f"called step; {HEADER}",
         ),
         (
+            "t,a\n0,5\n1,6\n",
+            f"the first column counts, as step numbers do, and is not "
+            f"called step; {HEADER}",
+        ),
+        ("a,2\n1,2\n", f"line 1 is neither numbers nor names; {HEADER}"),
+        ("step,a,\n1,2,3\n", f"line 1 is neither numbers nor names; {HEADER}"),
+        (
             "step;a;b\n1;2;3\n",
-            f"line 1 is neither numbers nor step and worker names; {HEADER}",
+            "line 2, step;a;b: '1;2;3' is no number; try a number such as 1.25",
         ),
         (
             "step,a,b\n1,2,3\n2,3\n",

@@ -188,8 +188,8 @@ def test_the_summary_is_what_one_gets_by_hand() -> None:
     assert summary == pytest.approx({
         "mean_seconds": 2.0,
         "median_seconds": 2.0,
-        "p95_seconds": 2.9,
-        "p99_seconds": 2.98,
+        "p95_seconds": 3.0,
+        "p99_seconds": 3.0,
         "work": 1.0,  # of the data set
         "busy": 9.0 / (2 * 6.0),
         "messages": 5.0 / 3.0,

@@ -57,6 +57,8 @@ def main() -> None:
         sys.exit(2)
     except typer.Abort:
         sys.exit(130)
+    except OSError as error:  # a path or a device that will not do
+        _refuse(str(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -226,8 +226,9 @@ def _print(asked: Scenario, rows: Sequence[Row], lines: Sequence[str]) -> None:
 
 def _encodable(text: str) -> str:
     """Return what standard output can show; some know ASCII only."""
+    encoding = getattr(sys.stdout, "encoding", None)  # there may be no stdout at all
     try:
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
         return text.replace("±", "+-").encode("ascii", "replace").decode()
     return text
@@ -343,6 +344,8 @@ def _finite(value: float) -> float | None:
 
 def _trace_files(asked: Scenario, folder: Path) -> dict[int, str]:
     """Return a file name for every scheme, by its number; none may exist yet."""
+    if not folder.name:
+        raise InvalidOption(f"--trace {folder} has no name", "a folder such as runs")
     if folder.exists() and not folder.is_dir():
         raise InvalidOption(f"--trace {folder} is a file", "a folder")
     near = _nearest(folder)

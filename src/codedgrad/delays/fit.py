@@ -64,6 +64,9 @@ class Fit:
         return f"distance {self.distance:.3f}: {self.model} ({self.note})"
 
 
+_FEW = 5  # steps
+
+
 def fit(matrix: Matrix) -> list[Fit]:
     """Fit every candidate, the best first.
 
@@ -80,7 +83,9 @@ def fit(matrix: Matrix) -> list[Fit]:
         'worker dp0 is the slowest, 2.25 x the median worker'
     """
     seconds = on_grid(matrix.seconds)
-    candidates = [_pooled(seconds), _classes(seconds, matrix.workers)]
+    candidates: list[Fit | None] = [_pooled(seconds)]
+    if len(seconds) >= _FEW:  # a factor for every worker fits any few steps
+        candidates.append(_classes(seconds, matrix.workers))
     candidates.append(_markov(seconds, matrix.follows))
     found = [candidate for candidate in candidates if candidate is not None]
     handicap = HANDICAP / np.sqrt(len(seconds))

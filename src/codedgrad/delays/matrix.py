@@ -33,6 +33,14 @@ Ints: TypeAlias = NDArray[np.int64]
 _Format: TypeAlias = tuple[Callable[[bytes], "Matrix"], Callable[["Matrix"], bytes]]
 
 HEADER = "a first line such as step,worker0,worker1 and commas between numbers"
+STEPS = (
+    "step",
+    "steps",
+    "iteration",
+    "index",
+    "",
+)  # what the first column may be called
+SHORTEST = 1e-9  # seconds; less would be 0 on the grid of times
 STRAIGHT = "a .csv or .parquet file, which keep the step numbers"
 
 
@@ -66,14 +74,14 @@ class Matrix:
             raise InvalidDelays("matrix", problem, advice)
         if len(set(workers)) < len(workers):
             raise InvalidDelays("matrix", "two workers share a name", "unique names")
-        wrong = ~((seconds > 0) & (seconds <= LONGEST))
+        wrong = ~((seconds >= SHORTEST) & (seconds <= LONGEST))
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise InvalidDelays(
                 "matrix",
                 f"step {steps[row]}, worker {workers[column]}: "
                 f"{float(seconds[row, column])} is not a duration",
-                f"seconds above 0 and up to {LONGEST:.7g}",
+                f"seconds from {SHORTEST:g} to {LONGEST:.7g}",
             )
         settle(self, steps=steps, seconds=seconds, workers=workers)
 
@@ -99,11 +107,11 @@ def read_matrix(path: str | os.PathLike[str]) -> Matrix:
     parse = _format(file)[0]
     try:
         return parse(file.read_bytes())
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror or error})"
-        raise InvalidDelays(str(file), problem, "the path of a recording") from None
     except InvalidDelays as error:
         raise InvalidDelays(str(file), error.problem, error.advice) from None
+    except (OSError, ValueError) as error:  # ValueError: a path that cannot be one
+        problem = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        raise InvalidDelays(str(file), problem, "the path of a recording") from None
 
 
 def write_matrix(
@@ -168,17 +176,33 @@ def _from_csv(data: bytes) -> Matrix:
     if not rows:
         raise InvalidDelays("csv", "is empty", HEADER)
     header = [cell.strip() for cell in rows[0][1]]
-    if all(_number(cell) is not None for cell in header):
+    numbers = [_number(cell) is not None for cell in header]
+    if all(numbers):
         names = [f"column {i + 1}" for i in range(len(header))]
-        return _numbered(np.array(_cells(rows, names)))
-    if header[0].lower() != "step" or len(header) < 2:
-        problem = f"line {rows[0][0]} is neither numbers nor step and worker names"
+        return _numbered(_without_steps(_cells(rows, names)))
+    if any(numbers) or "" in header[1:]:
+        problem = f"line {rows[0][0]} is neither numbers nor names"
         raise InvalidDelays("csv", problem, HEADER)
     if len(rows) == 1:
         raise InvalidDelays("csv", "has no line after the first", "a line per step")
     cells = _cells(rows[1:], header)
+    if header[0].lower() not in STEPS:
+        seconds = _without_steps(cells)
+        return Matrix(np.arange(len(cells)), seconds, tuple(header))
+    if len(header) < 2:
+        raise InvalidDelays("csv", "has no worker", HEADER)
     steps = [row[0] for row in cells]
     return Matrix(_whole(steps), np.array(cells)[:, 1:], tuple(header[1:]))
+
+
+def _without_steps(cells: list[list[float]]) -> Floats:
+    """Return the values, unless the first column cannot but be step numbers."""
+    seconds = np.array(cells)
+    first = seconds[:, 0]
+    if len(first) > 1 and np.all(np.diff(first) == 1) and np.all(first % 1 == 0):
+        problem = "the first column counts, as step numbers do, and is not called step"
+        raise InvalidDelays("csv", problem, HEADER)
+    return seconds
 
 
 def _cells(rows: list[tuple[int, list[str]]], names: list[str]) -> list[list[float]]:

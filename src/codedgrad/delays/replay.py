@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from codedgrad.delays.arguments import LONGEST, probability, settle, shape
 from codedgrad.delays.bundled import located
-from codedgrad.delays.matrix import read_matrix
+from codedgrad.delays.matrix import SHORTEST, read_matrix
 from codedgrad.delays.times import Floats, Times
 from codedgrad.errors import InvalidDelays
 
@@ -101,7 +101,7 @@ def _recorded(given: ArrayLike) -> Floats:
     if seconds.ndim != 2 or seconds.size == 0:
         problem = f"seconds has shape {seconds.shape}"
         raise InvalidDelays("replay", problem, "(steps, workers), at least one each")
-    wrong = ~((seconds > 0) & (seconds <= LONGEST))
+    wrong = ~((seconds >= SHORTEST) & (seconds <= LONGEST))
     if wrong.any():
         row, worker = np.argwhere(wrong)[0]
         value = float(seconds[row, worker])
@@ -109,7 +109,9 @@ def _recorded(given: ArrayLike) -> Floats:
         raise InvalidDelays(
             "replay",
             f"row {row}, worker {worker}: {value} is not a duration",
-            missing if np.isnan(value) else f"seconds above 0 and up to {LONGEST:.7g}",
+            missing
+            if np.isnan(value)
+            else f"seconds from {SHORTEST:g} to {LONGEST:.7g}",
         )
     seconds.setflags(write=False)
     return seconds

@@ -58,8 +58,8 @@ class Sticky:
         if truth(self.kind, "always", self.always) and (enter or leave):
             problem = f"always leaves nothing to enter = {enter:g}, leave = {leave:g}"
             raise InvalidDelays(self.kind, problem, "one or the other")
-        if not (self.always or enter or leave):
-            problem = "neither enter and leave nor always is given"
+        if not self.always and not (enter and leave):
+            problem = f"enter = {enter:g} and leave = {leave:g}, and it is not always"
             raise InvalidDelays(self.kind, problem, "enter = 0.01, leave = 0.1")
         slow = factor(self.kind, "factor", self.factor)
         settle(self, factor=slow, enter=enter, leave=leave)

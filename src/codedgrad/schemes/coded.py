@@ -13,6 +13,7 @@ from codedgrad.errors import InvalidScheme
 
 __all__ = ["RULES", "Coded", "approximate", "exact", "title"]
 
+_LONGEST = 2.0**23  # seconds; simulated times are exact up to here
 _USUAL = {"rule": "decodable", "pieces": 1, "seed": 0}
 
 RULES: dict[str, Rule] = {"decodable": Decodable(), "threshold": Threshold()}
@@ -110,6 +111,9 @@ def approximate(
     if budget is not None:
         if isinstance(budget, bool) or not isinstance(budget, int | float):
             raise InvalidScheme(f"{family}: budget = {budget!r}", "a number of seconds")
+        if budget > _LONGEST:
+            advice = f"seconds up to {_LONGEST:.7g}, 97 days"
+            raise InvalidScheme(f"{family}: budget = {budget:g}", advice)
         rule = Within(float(budget), rule)
     return Coded(name, _cut(name, code, pieces), rule)
 

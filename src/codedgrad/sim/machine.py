@@ -9,6 +9,7 @@ import numpy as np
 
 from codedgrad.core import Capabilities, Patience, Scheme
 from codedgrad.delays import Times
+from codedgrad.delays.arguments import LONGEST
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import Coded
 
@@ -33,8 +34,9 @@ class Machine:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency < math.inf:
-            raise InvalidScenario("latency", f"is {self.latency} s", "0 s or more")
+        if not 0 <= self.latency <= LONGEST:
+            advice = f"seconds from 0 to {LONGEST:.7g}"
+            raise InvalidScenario("latency", f"is {self.latency} s", advice)
 
     @property
     def capabilities(self) -> Capabilities:

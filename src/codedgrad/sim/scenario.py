@@ -6,7 +6,6 @@ one place, here. A flag wins over the file. Nothing that is read is ever execute
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 
 from codedgrad.core import Scheme
 from codedgrad.delays import MODELS, Chain, Delays, Replay, build, traces
+from codedgrad.delays.arguments import LONGEST
 from codedgrad.errors import (
     CodedgradError,
     InvalidCode,
@@ -191,13 +191,15 @@ class _Given:
 def _load(path: Path) -> dict[str, object]:
     advice = "the path of a scenario in TOML"
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
         raise InvalidScenario(str(path), problem, advice) from None
     except UnicodeDecodeError:
         raise InvalidScenario(str(path), "is not a text in UTF-8", advice) from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise InvalidScenario(str(path), "is nested too deeply", advice) from None
+    except ValueError as error:  # not TOML, or a number of thousands of digits
         problem = f"is not TOML: {' '.join(str(error).split())}"
         raise InvalidScenario(str(path), problem, "mending that place") from None
     _known(str(path), tables, _KEYS)
@@ -225,6 +227,11 @@ def _scenario(given: _Given, share: float | None) -> Scenario:
     workers = given.whole("workers", columns, 1, _MOST_WORKERS)
     steps = given.whole("steps", rows, least=1)
     runs = given.whole("runs", 1, least=1)
+    if isinstance(delays, Replay) and delays.order == "recorded":
+        advice = f"{rows} steps and 1 run, or order=shuffled to draw rows at random"
+        if steps > rows or runs > 1:  # the same once more would look like evidence
+            problem = f"{steps} x {runs} asked for, {rows} x 1 were recorded"
+            raise given.wrong("steps" if steps > rows else "runs", problem, advice)
     for key, count in (("workers", workers), ("runs", runs)):
         if steps * count > _MOST:
             problem = f"{steps} steps x {count} {key} are too many for memory"
@@ -245,7 +252,7 @@ def _scenario(given: _Given, share: float | None) -> Scenario:
         schemes=_schemes(given, workers, notes),
         delays=delays,
         machine=_machine(given),
-        title=" ".join(title.split()),
+        title=" ".join("".join(c if c.isprintable() else " " for c in title).split()),
         notes=tuple(notes),
     )
 
@@ -262,9 +269,10 @@ def _machine(given: _Given) -> Machine:
             raise given.wrong(f"machine.{key}", problem, "true")
     latency = table.get("latency", 0.0)
     number = isinstance(latency, int | float) and not isinstance(latency, bool)
-    if not (number and 0 <= latency < math.inf):
+    if not (number and 0 <= latency <= LONGEST):
         problem = f"is {brief(latency)}"
-        raise given.wrong("machine.latency", problem, "seconds, 0 or more")
+        advice = f"seconds from 0 to {LONGEST:.7g}"
+        raise given.wrong("machine.latency", problem, advice)
     return Machine(**table)
 
 
@@ -364,7 +372,7 @@ def _is_change(table: Mapping[str, object]) -> bool:
 def _put_share(
     tables: list[dict[str, object]], share: float | None, given: _Given
 ) -> None:
-    """Give recordings the share of `--share`; one in words may have its own."""
+    """Give recordings the share of `--share`; it wins over a file."""
     if share is None:
         return
     recorded = [table for table in tables if table.get("kind") == "replay"]
@@ -372,8 +380,9 @@ def _put_share(
         problem = "there is no recording that it could be about"
         raise InvalidScenario("--share", problem, "--delays AR, or a file of your own")
     for table in recorded:
-        if given.is_from_file("delays") or "share" not in table:
-            table["share"] = share
+        if "share" in table and not given.is_from_file("delays"):
+            raise InvalidScenario("--share", "is given twice", "one share")
+        table["share"] = share
 
 
 def _placed(

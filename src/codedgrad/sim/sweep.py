@@ -55,13 +55,16 @@ class Result:
     by_events: bool
 
     def summary(self) -> dict[str, float]:
-        """Return the figures of a table; times in seconds, over steps with a sum."""
+        """Return the figures of a table; times in seconds, over steps with a sum.
+
+        Quantiles are times that occurred: of fewer than 100 steps, p99 is the longest.
+        """
         done = np.isfinite(self.seconds)
         seconds, parts = self.seconds[done], self.scheme.parts
         none = float("nan")
         mean = float(seconds.mean()) if seconds.size else none
         p50, p95, p99 = (
-            np.quantile(seconds, (0.5, 0.95, 0.99)).tolist()
+            np.quantile(seconds, (0.5, 0.95, 0.99), method="higher").tolist()
             if seconds.size
             else [none] * 3
         )

@@ -136,7 +136,7 @@ def ratio(result: Result, other: Result) -> Ratio:
         if (both := np.isfinite(a) & np.isfinite(b)).any()
     )
     blocks = [(a.sum(), b.sum()) for a, b in pairs]
-    if not blocks:
+    if not blocks or sum(b for _, b in blocks) == 0:
         return Ratio(math.nan, math.nan, 0)
     A, B = np.array(blocks).T
     value = float(A.sum() / B.sum())
@@ -222,7 +222,7 @@ def _fastest(first: Row, fair: Sequence[Row]) -> str:
     if not _is_clear(best):
         return (
             f"No clear difference between {first} and the best of the others, {best} "
-            f"({best.ratio}); more steps or runs may show one."
+            f"({best.ratio}); longer runs may show one."
         )
     return (
         f"Nothing to gain: {first} is fastest; the best of the others, {best}, takes "
