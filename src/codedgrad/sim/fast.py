@@ -9,7 +9,7 @@ grid on which sums are exact, so it does not matter in which order they are adde
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import reduce, singledispatch
 from typing import TypeAlias
 
 import numpy as np
@@ -35,6 +35,7 @@ Ints: TypeAlias = NDArray[np.intp]
 
 _TABLE = 14  # messages of a block up to which all patterns are tabulated
 _NETWORK = 12  # values up to which columns are compared rather than rows sorted
+_COMPARISONS = 36  # of columns, up to which that is faster
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,18 +267,22 @@ def _scan(code: Code, order: Ints) -> Ints:
 def _kth(values: Floats, k: int) -> Floats:
     """Return the k-th smallest, k from 1, along the last axis."""
     size = values.shape[-1]
-    if size > _NETWORK:
-        if k in (1, size):
-            return np.asarray(values.min(axis=-1) if k == 1 else values.max(axis=-1))
-        return np.asarray(np.partition(values, k - 1, axis=-1)[..., k - 1])
-    columns = [values[..., i] for i in range(size)]
     keep, give = (np.minimum, np.maximum) if 2 * k <= size else (np.maximum, np.minimum)
     passes = k if 2 * k <= size else size - k + 1
+    if size > _NETWORK or passes * size > _COMPARISONS:
+        if passes == 1:
+            return np.asarray(values.min(axis=-1) if k == 1 else values.max(axis=-1))
+        return np.asarray(np.partition(values, k - 1, axis=-1)[..., k - 1])
+    if passes == 1:
+        return np.asarray(reduce(keep, (values[..., i] for i in range(size))))
+    columns = [np.array(values[..., i]) for i in range(size)]  # to be written to
+    spare = np.empty_like(columns[0])
     for place in range(passes):  # the extreme one of the rest goes to `place`
         last = place == passes - 1
         for other in range(size - 1, place, -1):
-            a, b = columns[other - 1], columns[other]
-            columns[other - 1] = keep(a, b)
+            near, far = columns[other - 1], columns[other]
+            keep(near, far, out=spare)
             if not last:
-                columns[other] = give(a, b)
+                give(near, far, out=far)
+            columns[other - 1], spare = spare, near
     return columns[passes - 1]
