@@ -134,7 +134,8 @@ def write_matrix(
     file = Path(path)
     dump = _format(file)[1]
     try:
-        data = dump(Matrix(steps, seconds, workers))  # type: ignore[arg-type]
+        plain = np.asarray(steps), np.asarray(seconds)
+        data = dump(Matrix(*plain, tuple(workers)))
         _replace(file, data)
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def _check_tolerated(
     )
     if how == "dying":
         for order, worker in enumerate(late):
-            simulator.schedule(0.1 * (order + 1), lambda w=worker: simulator.lose(w))  # type: ignore[misc]
+            simulator.schedule(0.1 * (order + 1), partial(simulator.lose, worker))
     for step in simulator.run(times):
         if not step.combined:
             raise Violation(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, structs
@@ -171,7 +172,9 @@ class Troubled(Simulator):
         self._rows = zip(
             times.fixed.tolist(), times.part(scheme.parts).tolist(), strict=True
         )
-        self._said: list[tuple[int, Event]] = []  # reports of the step before, and this
+        self._said: list[
+            tuple[int, Progressed | MessageArrived]
+        ] = []  # reports of the step before, and this
 
     def feed(self, event: Event) -> None:
         """Show the coordinator an event, then recount what it has counted."""
@@ -195,9 +198,9 @@ class Troubled(Simulator):
             self.schedule(start + fault.when, happen)
 
         for fault in trouble.get("lose", ()):
-            later(fault, lambda w=fault.worker: self.lose(w))  # type: ignore[misc]
+            later(fault, partial(self.lose, fault.worker))
         for fault in trouble.get("join", ()):
-            later(fault, lambda w=fault.worker: self.join(w))  # type: ignore[misc]
+            later(fault, partial(self.join, fault.worker))
         for fault in trouble.get("cancel", ()):
             later(fault, lambda: self.feed(StepCancelled(number, self.now)))
         for fault in trouble.get("supersede", ()):
@@ -207,15 +210,13 @@ class Troubled(Simulator):
             later(fault, lambda: self.feed(TimerFired(self.now)))
         for fault in trouble.get("stale", ()):
             for step, event in self._said:
-                if step == number - 1 and event.worker == fault.worker:  # type: ignore[union-attr]
-                    later(fault, lambda e=event: self._again(e))  # type: ignore[misc]
+                if step == number - 1 and event.worker == fault.worker:
+                    later(fault, partial(self._again, event))
         self._said = [(s, e) for s, e in self._said if s >= number - 1]
         return self.step(fixed, part)
 
     def _again(self, event: Progressed | MessageArrived) -> None:
-        kind = type(event)
-        fields = structs.asdict(event)
-        self.feed(kind(**{**fields, "at": self.now}))
+        self.feed(structs.replace(event, at=self.now))
 
     def report(self, number: int, report: Report) -> None:
         """Bring a report to the coordinator: as it is, late, twice or not at all."""
@@ -247,7 +248,7 @@ class Troubled(Simulator):
             super().report(number, report)
 
     def _note(self, number: int, report: Report) -> None:
-        event: Event
+        event: Progressed | MessageArrived
         if isinstance(report, Send):
             event = MessageArrived(
                 report.step, number, report.message, report.cuts, self.now
