@@ -257,6 +257,7 @@ def test_ctrl_c_during_the_progress_bar_is_one_line_and_leaves_no_file(
         env=os.environ | {"TERM": "xterm", "COLUMNS": "80"},
         stdout=subprocess.PIPE,
         stderr=end,
+        preexec_fn=_hears_ctrl_c,
     )
     os.close(end)
     try:
@@ -274,6 +275,11 @@ def test_ctrl_c_during_the_progress_bar_is_one_line_and_leaves_no_file(
     assert process.stdout.read() == b""
     process.stdout.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def _hears_ctrl_c() -> None:
+    """Undo what a shell does to its background jobs, of which this may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _read_until(terminal: int, wanted: bytes) -> bytes:
