@@ -11,8 +11,10 @@ from codedgrad import schemes
 from codedgrad.codes import decode
 from codedgrad.core import (
     Assign,
+    Capabilities,
     CodePlan,
     Combine,
+    Command,
     Cut,
     Decision,
     Event,
@@ -21,6 +23,7 @@ from codedgrad.core import (
     History,
     Ledger,
     MessageArrived,
+    Scheme,
     Segment,
     Session,
     State,
@@ -43,7 +46,16 @@ from codedgrad.testing import (
     run,
 )
 from codedgrad.testing.troubled import KINDS, Troubled
-from codedgrad.trace import Entry, read, replay
+from codedgrad.trace import (
+    Entry,
+    Header,
+    Reporter,
+    Trace,
+    ended_steps,
+    read,
+    replay,
+    reports,
+)
 
 SCHEMES = [
     *EXAMPLES,
@@ -186,6 +198,25 @@ def test_every_invariant_can_be_violated(
         invariants(event, commands)  # type: ignore[arg-type]
 
 
+def test_nobody_is_believed_alone_unless_all_who_could_contradict_were_asked() -> None:
+    scheme = schemes.fractional(2, 1)
+    asked = [
+        Assign(0, Segment(2 * w, w, (0, 1), (1.0, 1.0)), 2 * w + 1) for w in (0, 1)
+    ]
+    event = MessageArrived(0, 0, 1, ((0, 2),), 1.0, finite=False)
+    end = Combine(0, ((1, 1.0),), 0.0)
+    invariants = Invariants(scheme)
+    invariants(StepStarted(0, 0.0), asked[:1])
+    with pytest.raises(Violation, match="nobody is believed alone"):
+        invariants(event, [end])
+    invariants = Invariants(scheme)
+    invariants(StepStarted(0, 0.0), asked)
+    invariants(event, [end])  # worker 1 was asked, and may have been lost since
+    invariants = Invariants(scheme, Capabilities(rows_per_worker=0))
+    invariants(StepStarted(0, 0.0), asked[:1])
+    invariants(event, [end])  # it could not be asked
+
+
 # -- every situation occurs ------------------------------------------------------------
 
 
@@ -253,6 +284,158 @@ def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
         "Assign", "Cut", "Upload", "Drop", "WakeAt", "Combine", "GiveUp",
     }  # fmt: skip
     assert {name for name in wanted if situations.seen[name] == 0} == set()
+
+
+class Opinions:
+    """Notes what becomes of messages that are not finite."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self.simulator: Troubled | None = None
+        self.step = -1
+
+    def __call__(self, event: Event, commands: list[object]) -> None:
+        assert self.simulator is not None
+        coordinator = self.simulator.coordinator
+        state = coordinator.state
+        if state is None and coordinator.history.records:
+            state = coordinator.history.records[-1].state
+        if state is None:
+            return
+        if state.step != self.step:
+            self.step, self.doubted, self.marks = state.step, set[int](), 0
+            self.diverged = False
+            self.asked: dict[int, Assign] = {}
+        before, after = self.doubted, set(state.doubted)
+        aside = set() if state.aside is None else set(state.aside.segments)
+        asked = [c for c in commands if isinstance(c, Assign) and c.segment.id in aside]
+        heard = before & set(state.heard)
+        new = isinstance(event, MessageArrived) and not event.finite
+        opinion = isinstance(event, MessageArrived) and event.message in self.asked
+        marked, self.marks = (
+            len(state.contradicted) > self.marks,
+            len(state.contradicted),
+        )
+        self.seen["evidence contradicts at once"] += marked and new and not opinion
+        self.seen["evidence contradicts later"] += marked and not new and not opinion
+        self.seen["an asked replica contradicts"] += marked and opinion
+        self.seen["agreement"] += bool(heard) and new and opinion
+        self.seen["agreement unasked"] += bool(heard) and new and not opinion
+        self.seen["the sender is asked itself"] += any(
+            c.segment.worker == state.messages[id_].worker
+            and set(c.segment.parts) == set(state.row(id_))
+            for c in asked
+            for id_ in after
+        )
+        self.seen["pieces are asked for"] += len(asked) > 1
+        if isinstance(event, WorkerLost):
+            giver = any(c.segment.worker == event.worker for c in self.asked.values())
+            self.seen["who was asked is lost"] += giver and bool(before)
+        if new and not opinion and event.message in state.heard:
+            first = not self.diverged and event.message not in before
+            self.seen["nobody can be asked"] += first and not heard
+        self.diverged = state.diverged
+        ends = any(isinstance(c, Combine | GiveUp) for c in commands)
+        self.seen["who was asked is slow"] += ends and bool(before & after)
+        self.asked.update({c.segment.id + 1: c for c in asked})
+        self.doubted = after
+
+
+def test_the_schedules_lead_through_everything_that_becomes_of_doubts() -> None:
+    rng = np.random.default_rng(6)
+    opinions = Opinions()
+    for number in range(500):
+        scheme = SCHEMES[number % len(SCHEMES)]
+        schedule = draw(scheme, rng)
+        kind = ("nan", "diverge")[number % 2]
+        step, worker = rng.integers(schedule.steps), rng.integers(scheme.workers)
+        trouble = Fault(kind, int(step), int(worker))
+        schedule = structs.replace(schedule, faults=(*schedule.faults, trouble))
+        if isinstance(scheme, Coded) and number % 3 == 0:  # an engine without room
+            most = max(Counter(scheme.code.owner).values())
+            engine = Capabilities(rows_per_worker=most)
+            schedule = structs.replace(schedule, capabilities=engine)
+        opinions.simulator = Troubled(schedule, scheme, opinions)  # type: ignore[arg-type]
+        opinions.step = -1
+        for _ in range(schedule.steps):
+            opinions.simulator.next_step()
+    wanted = {
+        "evidence contradicts at once", "evidence contradicts later",
+        "an asked replica contradicts", "agreement", "agreement unasked",
+        "the sender is asked itself", "pieces are asked for", "who was asked is lost",
+        "nobody can be asked", "who was asked is slow",
+    }  # fmt: skip
+    assert {name for name in wanted if opinions.seen[name] == 0} == set()
+
+
+def reported(
+    schedule: Schedule, scheme: Scheme
+) -> tuple[list[Entry], list[tuple[object, ...]]]:
+    """Run a schedule; return its trace, and every step as reported when it ended."""
+    report, entries = Reporter(scheme.workers, scheme.parts), list[Entry]()
+    live = list[tuple[object, ...]]()
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        entries.append(Entry(event, tuple(commands)))
+        history = simulator.coordinator.history
+        for end in commands:
+            if isinstance(end, Combine | GiveUp):
+                record = history.records[-1]
+                told = report(record, end, history)
+                live.append((told, record.contradicted, record.diverged))
+
+    simulator = Troubled(schedule, scheme, watch)
+    for _ in range(schedule.steps):
+        simulator.next_step()
+    return entries, live
+
+
+def test_a_trace_tells_what_became_of_doubts_without_saying_so() -> None:
+    """What is rebuilt is what was: the report made live is the one of the trace."""
+    rng = np.random.default_rng(7)
+    doubts = 0
+    for number in range(300):
+        scheme = EXAMPLES[number % len(EXAMPLES)]
+        schedule = draw(scheme, rng)
+        kinds = ("nan", "nan", "diverge", "lose", "mute")
+        trouble = tuple(
+            Fault(
+                str(rng.choice(kinds)), int(rng.integers(schedule.steps)),
+                int(rng.integers(scheme.workers)), float(rng.exponential(1.0)), 2.0,
+            )
+            for _ in range(3)
+        )  # fmt: skip
+        # who supersedes a step does not wait for its report
+        calm = [fault for fault in schedule.faults if fault.kind != "supersede"]
+        schedule = structs.replace(schedule, faults=(*calm, *trouble))
+        entries, live = reported(schedule, scheme)
+        header = Header(
+            scheme=scheme.name,
+            workers=scheme.workers,
+            parts=scheme.parts,
+            capabilities=schedule.capabilities,
+        )
+        trace = Trace(header, tuple(entries))
+        marks = [(r.contradicted, r.diverged) for r, _ in ended_steps(trace)]
+        rebuilt = [(r, *m) for r, m in zip(reports(trace), marks, strict=True)]
+        assert rebuilt == live
+        doubts += sum(bool(m[0]) or m[1] for m in marks)
+    assert doubts > 100
+
+
+def test_a_worker_alone_is_never_believed_where_others_can_be_asked() -> None:
+    scheme = schemes.fractional(4, 1)
+    for seed in range(20):
+        fault = Fault("nan", step=0, worker=seed % 4)
+        schedule = Schedule(seed=seed, steps=1, faults=(fault,))
+        assert run(schedule, scheme) is None
+        simulator = Troubled(schedule, scheme, lambda event, commands: None)
+        step = simulator.next_step()
+        record = simulator.coordinator.history.records[-1]
+        weighed = {record.state.messages[m].worker for m, _ in step.weights}
+        assert step.combined
+        assert seed % 4 not in weighed
+        assert not record.diverged
 
 
 class Finished:

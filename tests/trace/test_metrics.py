@@ -8,9 +8,11 @@ import pytest
 from codedgrad import codes
 from codedgrad.core import (
     Capabilities,
+    Combine,
     Coordinator,
     Decodable,
     Event,
+    GiveUp,
     MessageArrived,
     Progressed,
     Scheme,
@@ -27,6 +29,7 @@ from codedgrad.testing import Everything
 from codedgrad.trace import (
     Entry,
     Header,
+    Reporter,
     StepReport,
     Trace,
     Waiting,
@@ -68,11 +71,13 @@ def header_of(scheme: Scheme, capabilities: Capabilities | None = None) -> Heade
     )
 
 
-def decided(scheme: Scheme, events: Sequence[Event]) -> Trace:
+def decided(
+    scheme: Scheme, events: Sequence[Event], capabilities: Capabilities | None = None
+) -> Trace:
     """Let a coordinator decide about these events."""
-    coordinator = Coordinator(scheme)
+    coordinator = Coordinator(scheme, capabilities)
     entries = [Entry(event, tuple(coordinator.handle(event))) for event in events]
-    return Trace(header_of(scheme), tuple(entries))
+    return Trace(header_of(scheme, capabilities or Capabilities()), tuple(entries))
 
 
 # -- by hand ---------------------------------------------------------------------------
@@ -259,6 +264,80 @@ def test_what_arrives_after_the_end_is_late_but_known() -> None:
 
 def test_a_trace_without_whole_steps_has_no_reports() -> None:
     assert reports(Trace(header_of(uncoded(2)), ())) == []
+
+
+# -- what is not finite ----------------------------------------------------------------
+
+
+def test_who_was_contradicted_is_late_and_its_work_wasted() -> None:
+    events = [
+        StepStarted(0, 0.0),
+        MessageArrived(0, 0, 1, ((0, 2),), 1.0, finite=False),
+        MessageArrived(0, 1, 3, ((2, 2),), 2.0),
+    ]
+    trace = decided(fractional(2, 1), events)
+    (report,) = reports(trace)
+    assert (report.heard, report.late, report.messages) == ((1,), (0,), 1)
+    assert (report.work, report.wasted) == (4, 2)
+    ((record, _),) = ended_steps(trace)
+    assert (record.contradicted, record.diverged) == ((0,), False)
+
+
+def test_who_was_agreed_with_is_heard() -> None:
+    events = [
+        StepStarted(0, 0.0),
+        MessageArrived(0, 0, 1, ((0, 2),), 1.0, finite=False),
+        MessageArrived(0, 1, 3, ((2, 2),), 2.0, finite=False),
+    ]
+    trace = decided(fractional(2, 1), events)
+    (report,) = reports(trace)
+    assert (report.heard, report.late, report.messages) == ((0, 1), (), 2)
+    assert (report.work, report.wasted) == (4, 2)
+    ((record, _),) = ended_steps(trace)
+    assert (record.contradicted, record.diverged) == ((), True)
+
+
+def test_an_opinion_is_work_and_no_message_of_the_plan() -> None:
+    events = [
+        StepStarted(0, 0.0),
+        MessageArrived(0, 0, 1, ((0, 1),), 1.0, finite=False),
+        MessageArrived(0, 0, 5, ((4, 1),), 2.0),  # finite, done again
+        MessageArrived(0, 1, 3, ((2, 1),), 2.0),
+        MessageArrived(0, 0, 7, ((6, 1),), 3.0),  # asked for again by the plan
+    ]
+    trace = decided(uncoded(2), events, Capabilities(rows_per_worker=2))
+    (report,) = reports(trace)
+    assert (report.heard, report.late, report.messages) == ((0, 1), (), 2)
+    assert (report.work, report.wasted) == (4, 2)
+    ((record, _),) = ended_steps(trace)
+    assert record.contradicted == (0,)
+
+
+def test_where_nobody_could_be_asked_it_is_heard_at_once() -> None:
+    events = [
+        StepStarted(0, 0.0),
+        MessageArrived(0, 0, 1, ((0, 1),), 1.0, finite=False),
+        MessageArrived(0, 1, 3, ((2, 1),), 2.0),
+    ]
+    trace = decided(uncoded(2), events, Capabilities(rows_per_worker=1))
+    (report,) = reports(trace)
+    assert (report.heard, report.late, report.wasted) == ((0, 1), (), 0)
+    ((record, _),) = ended_steps(trace)
+    assert record.diverged
+
+
+def test_a_step_reported_when_it_ends_is_reported_alike_from_its_trace() -> None:
+    scheme, live = cyclic(5, 2), list[StepReport]()
+    part = np.random.default_rng(0).exponential(1.0, (8, 5)).tolist()
+    trace = simulated(scheme, part, latency=0.125)
+    coordinator, report = Coordinator(scheme), Reporter(5, 5)
+    for entry in trace.entries:
+        for command in coordinator.handle(entry.event):
+            if isinstance(command, Combine | GiveUp):
+                history = coordinator.history
+                live.append(report(history.records[-1], command, history))
+    assert live == reports(trace)
+    assert len(live) == len(part)
 
 
 # -- the bound is one ------------------------------------------------------------------

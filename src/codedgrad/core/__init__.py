@@ -33,6 +33,7 @@ from codedgrad.core.events import (
 )
 from codedgrad.core.history import History, Observation, Record
 from codedgrad.core.ledger import Ledger
+from codedgrad.core.opinions import Opinions
 from codedgrad.core.orders import Orders
 from codedgrad.core.patience import Deadline, Patience
 from codedgrad.core.plan import (
@@ -74,6 +75,7 @@ __all__ = [
     "MessageFailed",
     "MessageState",
     "Observation",
+    "Opinions",
     "Order",
     "Orders",
     "Patience",

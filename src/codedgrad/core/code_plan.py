@@ -81,7 +81,7 @@ class CodePlan:
                     return self._finish()
             case MessageFailed(_, worker, message):
                 row = self._row.pop(message)
-                if row not in self._retried:
+                if row not in self._retried and not state.no_room(worker):
                     self._retried.add(row)
                     return self._ask(state, worker, [row])
             case WorkerLost(worker):

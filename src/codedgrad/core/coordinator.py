@@ -8,7 +8,11 @@ The rules:
    changes nothing (repeated, unknown, late, of a lost worker) is not shown to the plan.
 3. While a step is open a timer is set. It is shown to the plan only when it is due; an
    event stamped after a timer that has not come yet brings it along.
-4. Nothing here reads a clock, draws a number or sees a gradient: the same events give
+4. A message that is not finite is doubted, and a second opinion asked for, by the rules
+   in `opinions`. The plan is shown it when that is settled: as arrived if it is handed
+   over, as failed if it is contradicted. What an event settles is shown after it. The
+   plan is not shown what is only about opinions.
+5. Nothing here reads a clock, draws a number or sees a gradient: the same events give
    the same commands, on any machine.
 
 ```text
@@ -25,7 +29,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from codedgrad.core.commands import Combine, Command, GiveUp, WakeAt
+from codedgrad.core.commands import Combine, Command, Drop, GiveUp, WakeAt
 from codedgrad.core.events import (
     Event,
     MessageArrived,
@@ -38,6 +42,7 @@ from codedgrad.core.events import (
     WorkerLost,
 )
 from codedgrad.core.history import History
+from codedgrad.core.opinions import Opinions, Verdict
 from codedgrad.core.patience import Patience
 from codedgrad.core.plan import (
     Ask,
@@ -60,6 +65,7 @@ class Coordinator:
 
     Attributes:
         scheme: How steps are planned and ended.
+        patience: When steps are given up.
         history: What was seen of past steps.
         ignored: How many events changed nothing, by reason: `late` (of a step that is
             not open), `repeated`, `unknown`, `inconsistent`, `lost`, `early`.
@@ -89,13 +95,14 @@ coefficients=(1.0, 1.0)), message=3)
         self.history = History(scheme.workers)
         self.ignored: Counter[str] = Counter()
         self._capabilities = capabilities or Capabilities()
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
         self._placement = tuple(frozenset(parts) for parts in scheme.placement)
         self._alive = self.history.alive
         self._last = -1  # highest step seen
         self._now = -math.inf
         self._state: State | None = None
         self._plan: Plan | None = None
+        self._opinions: Opinions | None = None  # from the first doubt of a step on
         self._until = math.inf
 
     @property
@@ -122,8 +129,7 @@ coefficients=(1.0, 1.0)), message=3)
         try:
             return self._decide(event)
         except Exception:  # a plan's mistake: its step is over, whatever comes next
-            self._state = self._plan = None
-            self._until = math.inf
+            self._close()
             raise
 
     def _decide(self, event: Event) -> list[Command]:
@@ -155,7 +161,7 @@ coefficients=(1.0, 1.0)), message=3)
             self._placement,
             self.scheme.parts,
             self._alive,
-            self._patience.deadline(self.history),
+            self.patience.deadline(self.history),
             self._capabilities,
         )
         plan = self.scheme.plan(step, self.history)
@@ -194,24 +200,50 @@ coefficients=(1.0, 1.0)), message=3)
                 self.history.arrived_late(event)
             return self._ignore("late")
         state.now = self._now
-        refused = state.accept(event)
+        opinions = self._opinions
+        if opinions is not None and opinions.concern(event):
+            refused = opinions.accept(event)
+        else:
+            refused = state.accept(event)
         if refused:
             return self._ignore(refused)
+        if state.doubted and opinions is None:
+            self._opinions = Opinions(state)
         return self._judge(state, event)
 
     def _judge(self, state: State, event: Event) -> list[Command]:
-        """Ask the plan about an event, and about a timer that it has overtaken."""
-        assert self._plan is not None  # a step is open
+        """Show the plan an event, and a timer that it has overtaken."""
         state.now = self._now
         if isinstance(event, TimerFired):
             self._until = math.inf
-            return self._carry_out(state, self._plan.judge(state, event))
+            return self._show(state, event)
         overtaken = self._until < self._now
-        commands = self._carry_out(state, self._plan.judge(state, event))
+        commands = self._show(state, event)
         if overtaken and self._state is state:
             self._until = math.inf
-            decision = self._plan.judge(state, TimerFired(self._now))
-            commands += self._carry_out(state, decision)
+            commands += self._show(state, TimerFired(self._now))
+        return commands
+
+    def _show(self, state: State, event: Event) -> list[Command]:
+        """Ask the plan about an event, and about every doubt that it settles."""
+        assert self._plan is not None  # a step is open
+        if self._opinions is None:
+            return self._carry_out(state, self._plan.judge(state, event))
+        opinions, plan, commands = self._opinions, self._plan, list[Command]()
+        doubted = isinstance(event, MessageArrived) and not event.finite
+        shown = [] if doubted or opinions.concern(event) else [event]
+        settled: list[Verdict] = []
+        while self._state is state:
+            questions, verdicts = opinions.review()
+            commands += questions
+            settled += verdicts
+            if not shown and not settled:
+                break
+            asked = shown.pop() if shown else settled.pop(0)
+            answer = self._carry_out(state, plan.judge(state, asked))
+            commands += answer
+            dropped = {order.worker for order in answer if isinstance(order, Drop)}
+            settled = [v for v in settled if v.worker not in dropped]
         return commands
 
     def _carry_out(self, state: State, decision: Decision) -> list[Command]:
@@ -254,9 +286,12 @@ coefficients=(1.0, 1.0)), message=3)
         self._state.now = self._now
         combined = isinstance(end, Combine)
         self.history.ended(self._state, combined, failed)
-        self._state = self._plan = None
-        self._until = math.inf
+        self._close()
         return [end]
+
+    def _close(self) -> None:
+        self._state = self._plan = self._opinions = None
+        self._until = math.inf
 
     def _ignore(self, reason: str) -> list[Command]:
         self.ignored[reason] += 1

@@ -44,11 +44,12 @@ class Progressed(Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
-class MessageArrived(Struct, frozen=True, tag=True, gc=False):
+class MessageArrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A message is in the driver's hands.
 
     `cuts` are its (segment, parts merged) pairs. They are all one needs to know what
-    was added up, and say that those segments are closed.
+    was added up, and say that those segments are closed. Not `finite`: the driver
+    found a value in it that is infinite or not a number. See `opinions`.
     """
 
     step: int
@@ -56,6 +57,7 @@ class MessageArrived(Struct, frozen=True, tag=True, gc=False):
     message: int
     cuts: tuple[tuple[int, int], ...]
     at: float
+    finite: bool = True
 
 
 class MessageFailed(Struct, frozen=True, tag=True, gc=False):

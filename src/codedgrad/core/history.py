@@ -8,7 +8,7 @@ straggler to be fast.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -87,6 +87,8 @@ class Record:
         seconds: From its start to its end.
         combined: Whether it gave a sum.
         late: When messages came after the end, by worker; seconds of the clock.
+        contradicted: The worker of every message that was not finite and should be.
+        diverged: Whether a message that is not finite was heard: nobody contradicts.
     """
 
     def __init__(self, state: State, combined: bool) -> None:
@@ -95,6 +97,8 @@ class Record:
         self.seconds = state.now - state.started
         self.combined = combined
         self.late: dict[int, float] = {}
+        self.contradicted = tuple(state.contradicted)
+        self.diverged = state.diverged
 
     @property
     def step(self) -> int:
@@ -107,11 +111,13 @@ class Record:
         return [self.observe(worker) for worker in range(len(self.alive))]
 
     def observe(self, worker: int) -> Observation | None:
-        """Return what the step told about a worker; None if it was asked nothing."""
-        held = self.state.held[worker]
-        if not held:
+        """Return what the step told about a worker; None if it was asked nothing.
+
+        Opinions count as work; somebody asked only for one was not in the plan.
+        """
+        if not self.state.held[worker]:
             return None
-        load = sum(len(self.state.segments[id_].segment.parts) for id_ in held)
+        load = sum(len(known.segment.parts) for known in self.state.given(worker))
         done = pending = 0
         seconds = elapsed = 0.0
         ended = "answered"
@@ -138,10 +144,9 @@ class Record:
         A segment that ended before the worker could begin it is left out, and so is
         the time in which it had nothing to do.
         """
-        state, found = self.state, []
-        held, free = state.held[worker], -math.inf
-        for id_ in held:
-            known = state.segments[id_]
+        found: list[Stretch] = []
+        held, free = self.state.given(worker), -math.inf
+        for known in held:
             start, left = max(known.assigned, free), self._outstanding(known)
             marks, ended = tuple(known.marks), known.ended
             if worker in self.late and len(held) == 1:
@@ -200,6 +205,8 @@ class History:
         given_up: Seconds after which the last step was given up; 0 if it was not.
         records: The recent steps, oldest first.
         durations: Seconds of the recent steps that gave a sum.
+        contradicted: How many messages of each worker were not finite and should have
+            been, in all steps that have ended.
     """
 
     def __init__(self, workers: int) -> None:
@@ -209,6 +216,7 @@ class History:
         affordable = max(8, _OBSERVED // workers)
         self.records: deque[Record] = deque(maxlen=min(_REMEMBERED, affordable))
         self.durations: deque[float] = deque(maxlen=_RECENT)
+        self.contradicted: Counter[int] = Counter()
         self._trackers: dict[object, Tracker] = {}
         self._fresh: Record | None = None  # ended, not yet told to the trackers
 
@@ -233,6 +241,7 @@ class History:
         record = Record(state, combined)
         self.records.append(record)
         self._fresh = record
+        self.contradicted.update(record.contradicted)
         self.given_up = record.seconds if failed else 0.0
         if combined:
             self.durations.append(record.seconds)
@@ -248,7 +257,8 @@ class History:
                 whole = {
                     (id_, len(record.state.segments[id_].segment.parts)) for id_ in held
                 }
-                if set(event.cuts) == whole and message.arrived is None:
+                came = message.arrived is not None or not message.finite
+                if set(event.cuts) == whole and not came:
                     record.late.setdefault(event.worker, event.at)
                 return
 

@@ -2,7 +2,8 @@
 
 Two doors lead in: `obey` takes a plan's orders, and raises `BrokenPlan` if one cannot
 be meant; `accept` takes what workers report, and turns away whatever is repeated,
-unknown or contradicts what was final.
+unknown or contradicts what was final. A message that is not finite is noted as doubted,
+and neither heard nor failed until `opinions` have settled what it is.
 """
 
 from __future__ import annotations
@@ -73,10 +74,20 @@ class MessageState:
         asked: When it was ordered, seconds.
         arrived: When it was heard; None if it was not.
         gone: It will never be: its worker was lost or dropped, or it failed.
-        cuts: (segment, parts merged) of what was heard.
+        cuts: (segment, parts merged) of what was heard, or is doubted.
+        finite: False if it came with values that are not finite.
     """
 
-    __slots__ = ("arrived", "asked", "cuts", "gone", "id", "segments", "worker")
+    __slots__ = (
+        "arrived",
+        "asked",
+        "cuts",
+        "finite",
+        "gone",
+        "id",
+        "segments",
+        "worker",
+    )
 
     def __init__(
         self, id: int, worker: int, segments: tuple[int, ...], asked: float
@@ -88,10 +99,11 @@ class MessageState:
         self.arrived: float | None = None
         self.gone = False
         self.cuts: tuple[tuple[int, int], ...] = ()
+        self.finite = True
 
     @property
     def pending(self) -> bool:
-        """Whether it may still come."""
+        """Whether it may still be heard: it is to come, or it is doubted."""
         return self.arrived is None and not self.gone
 
 
@@ -106,7 +118,12 @@ class State:
         spoke: When each worker was last heard of in this step; -inf if never.
         segments: All of this step, by id.
         messages: All of this step, by id.
-        heard: Ids of the messages heard, in order of arrival.
+        heard: Ids of the messages heard, in the order in which they were.
+        doubted: Ids of the messages that came and are not finite, in order of arrival,
+            while it is not settled whether they are heard or have failed.
+        contradicted: The worker of every message that was not finite and should be.
+        diverged: Whether a message that is not finite was heard: nobody contradicts.
+        aside: What was ordered by `opinions` and not by the plan, if anything was.
         held: Ids of the segments of each worker, in the order they were given.
         ledger: Where every part stands.
         next_id: The number of the next segment or message.
@@ -135,6 +152,10 @@ class State:
         self.segments: dict[int, SegmentState] = {}
         self.messages: dict[int, MessageState] = {}
         self.heard: list[int] = []
+        self.doubted: list[int] = []
+        self.contradicted: list[int] = []
+        self.diverged = False
+        self.aside: State | None = None
         self.held: list[list[int]] = [[] for _ in alive]
         self.spoke = [-math.inf] * len(alive)
         self.ledger = Ledger(parts)
@@ -148,7 +169,7 @@ class State:
         return self.ledger.missing
 
     def row(self, message: int) -> dict[int, float]:
-        """Return the coefficients, by part, of a message that was heard."""
+        """Return the coefficients, by part, of a message that has come."""
         row: dict[int, float] = {}
         for id_, done in self.messages[message].cuts:
             segment = self.segments[id_].segment
@@ -157,6 +178,46 @@ class State:
             ):
                 row[part] = row.get(part, 0.0) + coefficient
         return row
+
+    def to_come(self, message: MessageState) -> set[int]:
+        """Return the parts that a message under way will hold at least."""
+        found: set[int] = set()
+        for id_ in message.segments:
+            known = self.segments[id_]
+            size = known.done if known.closed else max(known.keep, known.done)
+            found.update(known.segment.parts[:size])
+        return found
+
+    def in_hand(self, worker: int) -> int:
+        """Return how many parts a worker has still to compute."""
+        return sum(
+            max(known.keep - known.done, 0)
+            for known in self.given(worker)
+            if not known.gone and not known.closed
+        )
+
+    def given(self, worker: int) -> list[SegmentState]:
+        """Return all segments of a worker, in the order they were given."""
+        held = [self.segments[id_] for id_ in self.held[worker]]
+        if self.aside is not None and self.aside.held[worker]:
+            held += self.aside.given(worker)
+            held.sort(key=lambda known: known.segment.id)
+        return held
+
+    def no_room(self, worker: int) -> str:
+        """Return why a worker cannot take another segment now; empty if it can.
+
+        A plan that counts its own should ask here: an opinion takes room, too.
+        """
+        engine = self.capabilities
+        kept = [known for known in self.given(worker) if not known.gone]
+        if len(kept) >= engine.rows_per_worker:
+            return f"is one more than {engine.rows_per_worker} sums"
+        if not engine.extend and any(
+            not known.closed and known.assigned < self.now for known in kept
+        ):
+            return "extends a list, which this engine cannot"
+        return ""
 
     # -- a plan's orders -------------------------------------------------------------
 
@@ -170,7 +231,8 @@ class State:
                 if segment.worker in self._reborn:  # what came before was another's
                     self.held[segment.worker] = []
                     self._reborn.remove(segment.worker)
-                self._check_room(segment.worker, order)
+                if problem := self.no_room(segment.worker):
+                    raise BrokenPlan(order, problem)
                 self.segments[segment.id] = SegmentState(segment, self.now)
                 self.held[segment.worker].append(segment.id)
                 self.ledger.assign(segment.parts)
@@ -211,16 +273,6 @@ class State:
             raise BrokenPlan(order, "has a part that is not placed with its worker")
         if not all(map(math.isfinite, coefficients)):
             raise BrokenPlan(order, "has a coefficient that is not finite")
-
-    def _check_room(self, worker: int, order: Order) -> None:
-        engine = self.capabilities
-        kept = [k for i in self.held[worker] if not (k := self.segments[i]).gone]
-        if len(kept) >= engine.rows_per_worker:
-            raise BrokenPlan(order, f"is one more than {engine.rows_per_worker} sums")
-        if not engine.extend and any(
-            not known.closed and known.assigned < self.now for known in kept
-        ):
-            raise BrokenPlan(order, "extends a list, which this engine cannot")
 
     def _own(self, id_: int, worker: int, order: Order) -> SegmentState:
         known = self.segments.get(id_)
@@ -276,7 +328,7 @@ class State:
         message = self.messages.get(event.message)
         if message is None or message.worker != event.worker:
             return "unknown"
-        if not message.pending:
+        if not message.pending or not message.finite:
             return "repeated"
         if tuple(sorted(id_ for id_, _ in event.cuts)) != tuple(
             sorted(message.segments)
@@ -292,26 +344,42 @@ class State:
             known = self.segments[id_]
             if not known.closed:
                 self._advance(known, done, closed=True)
-            self.ledger.cover(known.merged)
-        message.arrived, message.cuts = self.now, event.cuts
-        self.heard.append(message.id)
+        message.cuts = event.cuts
+        if event.finite:
+            self._hear(message)
+        else:
+            message.finite = False
+            self.doubted.append(message.id)
         return ""
 
     def _fail(self, event: MessageFailed) -> str:
         message = self.messages.get(event.message)
         if message is None or message.worker != event.worker:
             return "unknown"
-        if not message.pending:
+        if not message.pending or not message.finite:
             return "repeated"
-        message.gone = True
+        self._discard(message)
+        return ""
+
+    def _hear(self, message: MessageState) -> None:
+        for id_, _ in message.cuts:
+            self.ledger.cover(self.segments[id_].merged)
+        message.arrived = self.now
+        self.heard.append(message.id)
+
+    def _discard(self, message: MessageState) -> None:
         for id_ in message.segments:
             self._lose(self.segments[id_], "failed")
         lost = set(message.segments)
-        for id_ in self._asked[event.worker]:  # others that would have held the same
+        for id_ in self._asked[message.worker]:  # itself, and what holds the same
             other = self.messages[id_]
             if other.pending and not lost.isdisjoint(other.segments):
-                other.gone = True
-        return ""
+                self._give_up(other)
+
+    def _give_up(self, message: MessageState) -> None:
+        message.gone = True
+        if not message.finite and message.id in self.doubted:
+            self.doubted.remove(message.id)
 
     def _advance(self, known: SegmentState, done: int, closed: bool) -> None:
         parts = known.segment.parts
@@ -326,20 +394,41 @@ class State:
             known.closed = True
             self.ledger.close(parts[:done], parts[done:])
 
+    # -- what opinions settle --------------------------------------------------------
+
+    def hand_over(self, id_: int) -> None:
+        """Note that a doubted message is heard after all: nobody contradicts it."""
+        self.doubted.remove(id_)
+        self.diverged = True
+        self._hear(self.messages[id_])
+
+    def contradict(self, id_: int) -> None:
+        """Note that a doubted message has failed, and that its worker is to blame."""
+        message = self.messages[id_]
+        self.contradicted.append(message.worker)
+        self._discard(message)
+
     # -- what is lost ----------------------------------------------------------------
 
     def forget(self, worker: int, why: str) -> None:
         """Note that whatever a worker has not sent is gone."""
+        if self.aside is not None:
+            self.aside.now = self.now
+            self.aside.forget(worker, why)
         if why == "lost":
             self._reborn.add(worker)
         for id_ in self.held[worker]:
             self._lose(self.segments[id_], why)
         for id_ in self._asked.get(worker, ()):
             message = self.messages[id_]
-            message.gone = message.gone or message.arrived is None
+            if message.pending:
+                self._give_up(message)
 
     def finish(self) -> None:
         """Note that the step is over: whatever was still under way is dropped."""
+        if self.aside is not None:
+            self.aside.now = self.now
+            self.aside.finish()
         for known in self.segments.values():
             if known.ended == "open":
                 known.ended, known.ended_at = "dropped", self.now

@@ -92,7 +92,7 @@ def run(schedule: Schedule, scheme: Scheme) -> Failure | None:
     in a fresh coordinator gives the same commands.
     """
     entries: list[Entry] = []
-    invariants = Invariants(scheme)
+    invariants = Invariants(scheme, schedule.capabilities)
 
     def watch(event: Event, commands: list[Command]) -> None:
         entries.append(Entry(event, tuple(commands)))
@@ -107,6 +107,11 @@ def run(schedule: Schedule, scheme: Scheme) -> Failure | None:
             if not ended.combined and _must_combine(schedule, scheme, step):
                 rule = "a step with tolerated faults gives a sum"
                 raise Violation(rule, f"step {step}: {ended.reason}")
+            known = simulator.coordinator.history.records[-1].state.messages
+            bad = [m for m, _ in ended.weights if not known[m].finite]
+            if bad and _must_be_finite(schedule, scheme, step):
+                rule = "one bad worker does not get into a sum"
+                raise Violation(rule, f"step {step}: messages {bad}")
         trace = Trace(_header(scheme, schedule), tuple(entries))
         difference = replay(trace, scheme)
         if difference is not None:
@@ -120,8 +125,10 @@ def _must_combine(schedule: Schedule, scheme: Scheme, step: int) -> bool:
     """Whether no more workers are in trouble than the scheme survives."""
     if scheme.tolerance is None:
         return False
-    harmless = {"join", "repeat", "stale", "timer"}
-    hurt = set()
+    harmless = {"join", "repeat", "stale", "timer", "diverge"}
+    hurt, here = set(), {fault.kind for fault in schedule.faults if fault.step == step}
+    if {"diverge", "mute"} <= here:
+        return False  # the one who could say so may be the one who does not
     for fault in schedule.faults:
         if fault.kind == "lose" and fault.step <= step:
             hurt.add(fault.worker)  # its moment may come in a later step
@@ -129,11 +136,26 @@ def _must_combine(schedule: Schedule, scheme: Scheme, step: int) -> bool:
             return False  # it may last into this one, and take very long
         elif fault.step != step:
             continue
-        elif fault.kind in ("mute", "fail"):
+        elif fault.kind in ("mute", "fail", "nan"):
             hurt.add(fault.worker)
         elif fault.kind not in harmless:
             return False  # ended by others, or made to take very long
     return len(hurt) <= scheme.tolerance
+
+
+def _must_be_finite(schedule: Schedule, scheme: Scheme, step: int) -> bool:
+    """Whether one worker is bad, and nothing keeps the others from saying so."""
+    here = [fault for fault in schedule.faults if fault.step == step]
+    bad = {fault.worker for fault in here if fault.kind == "nan"}
+    if len(bad) != 1 or schedule.capabilities.rows_per_worker < 1000:
+        return False
+    if any(fault.kind in ("diverge", "mute", "fail") for fault in here):
+        return False
+    if any(fault.kind == "lose" and fault.step <= step for fault in schedule.faults):
+        return False
+    placed = enumerate(scheme.placement)
+    others = {part for worker, parts in placed if worker not in bad for part in parts}
+    return len(others) == scheme.parts
 
 
 def attack(

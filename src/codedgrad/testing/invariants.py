@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from codedgrad.core import (
     Assign,
+    Capabilities,
     Combine,
     Command,
     Cut,
@@ -42,20 +43,30 @@ class Invariants:
     - segments fit the placement, and every number is used once;
     - the timer is set to a later moment;
     - the weights times the rows heard give ones (exact schemes), or miss them by the
-      residual that is stated (others).
+      residual that is stated (others);
+    - a message that is not finite is in a sum only if somebody else has sent one too,
+      or everybody who could contradict it was asked.
+
+    Args:
+        scheme: What is run.
+        capabilities: Of the engine; not everybody can be asked by every one.
 
     Attributes:
         ends: How every step ended, by step.
     """
 
-    def __init__(self, scheme: Scheme) -> None:
+    def __init__(
+        self, scheme: Scheme, capabilities: Capabilities | None = None
+    ) -> None:
         self._scheme = scheme
+        self._engine = capabilities or Capabilities()
         self._placement = [frozenset(parts) for parts in scheme.placement]
         self._alive = [True] * scheme.workers
         self._open: int | None = None
         self._segments: dict[int, Segment] = {}
         self._messages: dict[int, tuple[int, ...]] = {}
         self._cuts: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._not_finite: dict[int, int] = {}  # message -> worker
         self.ends: dict[int, Combine | GiveUp] = {}
 
     def __call__(self, event: Event, commands: Sequence[Command]) -> None:
@@ -64,6 +75,8 @@ class Invariants:
             if 0 <= event.worker < len(self._alive):
                 self._alive[event.worker] = isinstance(event, WorkerJoined)
         elif isinstance(event, MessageArrived) and event.step == self._open:
+            if not event.finite and event.message not in self._cuts:
+                self._not_finite[event.message] = event.worker
             self._cuts.setdefault(event.message, event.cuts)
         for command in commands:
             if isinstance(event, StepStarted) and command.step == event.step:
@@ -75,7 +88,8 @@ class Invariants:
             if self._open is not None:
                 raise Violation("a step is closed before the next", f"{self._open}")
             self._open = step
-            self._segments, self._messages, self._cuts = {}, {}, {}
+            self._segments, self._messages = {}, {}
+            self._cuts, self._not_finite = {}, {}
 
     def _check(self, command: Command, event: Event) -> None:
         if command.step != self._open:
@@ -106,6 +120,7 @@ class Invariants:
                     raise Violation("the timer is set to a later moment", f"{command}")
             case Combine():
                 self._weigh(command)
+                self._doubt(command)
                 self._end(command)
             case GiveUp():
                 self._end(command)
@@ -151,6 +166,36 @@ class Invariants:
                 f"{misfit:.6g} in {combine}",
             )
 
+    def _doubt(self, combine: Combine) -> None:
+        senders = set(self._not_finite.values())
+        for message, _ in combine.weights:
+            if message in self._not_finite and len(senders) == 1:
+                parts = {
+                    part
+                    for id_, done in self._cuts[message]
+                    for part in self._segments[id_].parts[:done]
+                }
+                for worker in range(self._scheme.workers):
+                    if worker not in senders and self._unasked(worker, parts):
+                        problem = f"worker {worker} was not asked, {combine}"
+                        raise Violation("nobody is believed alone", problem)
+
+    def _unasked(self, worker: int, parts: set[int]) -> bool:
+        """Whether a worker could say something about these parts, and was not asked."""
+        if not self._alive[worker] or not self._placement[worker].issuperset(parts):
+            return False
+        held = [s for s in self._segments.values() if s.worker == worker]
+        if len(held) >= self._engine.rows_per_worker or not self._engine.extend:
+            return False
+        own = {segment.id for segment in held}
+        return not any(
+            parts.issubset(
+                part for id_ in segments for part in self._segments[id_].parts
+            )
+            for segments in self._messages.values()
+            if own.issuperset(segments)
+        )
+
 
 def check_state(state: State) -> None:
     """Raise `Violation` unless the counters of an open step are those of a recount."""
@@ -180,6 +225,9 @@ def check_state(state: State) -> None:
     for name, value in counted.items():
         if getattr(state.ledger, name) != value:
             raise Violation("the ledger is right", f"{name} is not {value}")
+    for id_ in state.doubted:
+        if state.messages[id_].finite or not state.messages[id_].pending:
+            raise Violation("only what is not settled is doubted", f"message {id_}")
     for message in state.messages.values():
         lost = not state.alive[message.worker]
         lost = lost or any(state.segments[i].gone for i in message.segments)

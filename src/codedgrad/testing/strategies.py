@@ -38,7 +38,7 @@ def events(workers: int, steps: int = 3, ids: int = 20) -> st.SearchStrategy[Eve
     return st.one_of(
         st.builds(StepStarted, step, now),
         st.builds(Progressed, step, worker, number, done, st.booleans(), now),
-        st.builds(MessageArrived, step, worker, number, cuts, now),
+        st.builds(MessageArrived, step, worker, number, cuts, now, st.booleans()),
         st.builds(
             MessageFailed, step, worker, number, st.sampled_from(["nan", "gone"]), now
         ),

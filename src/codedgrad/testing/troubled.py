@@ -10,17 +10,21 @@
 | `stale` | everything it reported in the step before comes once more |
 | `mute` | nothing it sends in that step arrives, and it is not lost |
 | `fail` | its messages of that step are unusable |
+| `nan` | its messages of that step are not finite, and those of others are |
+| `diverge` | nobody's messages of that step are finite |
 | `cancel` | the step is cancelled after `when` seconds |
 | `supersede` | the next step starts after `when` seconds |
 | `timer` | a timer fires early, after `when` seconds |
 | `tardy` | timers of that step fire `size` seconds late |
 
 Real sums are carried along, of unit vectors: what is combined must be what the weights
-and the rows say, so sessions and drivers are under test as well as decisions.
+and the rows say, so sessions and drivers are under test as well as decisions. Where a
+message is not finite, its parts are NaN, and the others must be right all the same.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,8 +57,8 @@ from codedgrad.testing.invariants import check_state
 __all__ = ["KINDS", "PATIENCE", "Fault", "Schedule", "Troubled"]
 
 KINDS = (
-    "slow", "lose", "join", "repeat", "delay", "stale", "mute", "fail", "cancel",
-    "supersede", "timer", "tardy",
+    "slow", "lose", "join", "repeat", "delay", "stale", "mute", "fail", "nan",
+    "diverge", "cancel", "supersede", "timer", "tardy",
 )  # fmt: skip
 
 PATIENCE = Patience(least=60.0, first=60.0)
@@ -104,8 +108,9 @@ class _Trouble:
 class _UnitVectors:
     """Carries the gradient of part p as the p-th unit vector, and checks the sum."""
 
-    def __init__(self, scheme: Scheme) -> None:
+    def __init__(self, scheme: Scheme, finite: Callable[[int, int], bool]) -> None:
         self._scheme = scheme
+        self._finite = finite  # of a step and a worker
         self._sums: dict[tuple[int, int, int], list[float]] = {}
         self._sent: dict[tuple[int, int], list[float]] = {}
 
@@ -119,6 +124,8 @@ class _UnitVectors:
         for segment, _ in send.cuts:
             part = self._sums.get((send.step, worker, segment), total[:0])
             total = [a + b for a, b in zip(total, part, strict=True)] if part else total
+        if not self._finite(send.step, worker):
+            total = [math.nan if value else 0.0 for value in total]
         self._sent[send.step, send.message] = total
 
     def drop(self, worker: int) -> None:
@@ -130,8 +137,12 @@ class _UnitVectors:
         for message, weight in combine.weights:
             for part, value in enumerate(self._sent[combine.step, message]):
                 gaps[part] += weight * value
-        misfit = sum(gap * gap for gap in gaps)
-        if abs(misfit - combine.residual) > 1e-9 * max(1.0, misfit) * len(gaps):
+        numbers = [gap for gap in gaps if not math.isnan(gap)]
+        misfit = sum(gap * gap for gap in numbers)
+        excess = misfit - combine.residual
+        if len(numbers) == len(gaps):
+            excess = abs(excess)
+        if excess > 1e-9 * max(1.0, misfit) * len(gaps):
             detail = f"{misfit:.6g} in {combine}"
             raise Violation("what is combined is what was promised", detail)
 
@@ -151,7 +162,7 @@ class Troubled(Simulator):
             patience=PATIENCE,
             latency=schedule.latency,
             watch=watch,
-            payload=_UnitVectors(scheme),
+            payload=_UnitVectors(scheme, self._is_finite),
             most_events=20_000,
         )
         rng = np.random.default_rng(schedule.seed)
@@ -215,22 +226,28 @@ class Troubled(Simulator):
         self._said = [(s, e) for s, e in self._said if s >= number - 1]
         return self.step(fixed, part)
 
+    def _trouble_of(self, step: int) -> _Trouble:
+        return self._trouble[min(max(step, 0), len(self._trouble) - 1)]
+
+    def _is_finite(self, step: int, worker: int) -> bool:
+        trouble = self._trouble_of(step)
+        return not trouble.faults.get("diverge") and not trouble.of("nan", worker)
+
     def _again(self, event: Progressed | MessageArrived) -> None:
         self.feed(structs.replace(event, at=self.now))
 
     def report(self, number: int, report: Report) -> None:
         """Bring a report to the coordinator: as it is, late, twice or not at all."""
-        step = min(max(report.step, 0), len(self._trouble) - 1)
-        trouble = self._trouble[step]
+        trouble = self._trouble_of(report.step)
         if trouble.of("mute", number):
             return
         if isinstance(report, Send) and trouble.of("fail", number):
-            reason = "not finite"
+            reason = "torn"
             self.feed(
                 MessageFailed(report.step, number, report.message, reason, self.now)
             )
             return
-        self._note(number, report)
+        self._said.append((report.step, self._event(number, report)))
         if fault := trouble.of("delay", number):
             incarnation = self._workers[number].session
             some = (0.618 * len(self._said)) % 1  # out of order, and the same again
@@ -239,23 +256,20 @@ class Troubled(Simulator):
                 lambda: self._if_same(number, incarnation, report),
             )
             return
-        super().report(number, report)
+        self.feed(self._event(number, report))
         if trouble.of("repeat", number):
-            super().report(number, report)
+            self.feed(self._event(number, report))
 
     def _if_same(self, number: int, incarnation: object, report: Report) -> None:
         if self._workers[number].session is incarnation:
-            super().report(number, report)
+            self.feed(self._event(number, report))
 
-    def _note(self, number: int, report: Report) -> None:
-        event: Progressed | MessageArrived
+    def _event(self, number: int, report: Report) -> Progressed | MessageArrived:
         if isinstance(report, Send):
-            event = MessageArrived(
-                report.step, number, report.message, report.cuts, self.now
-            )
-        else:
-            event = Progressed(
-                report.step, number, report.segment, report.done, report.closed,
-                self.now,
+            return MessageArrived(
+                report.step, number, report.message, report.cuts, self.now,
+                finite=self._is_finite(report.step, number),
             )  # fmt: skip
-        self._said.append((report.step, event))
+        return Progressed(
+            report.step, number, report.segment, report.done, report.closed, self.now
+        )

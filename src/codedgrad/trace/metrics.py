@@ -26,6 +26,7 @@ from codedgrad.core import (
     History,
     MessageArrived,
     MessageFailed,
+    Opinions,
     Patience,
     Progressed,
     Record,
@@ -40,7 +41,7 @@ from codedgrad.errors import BrokenPlan, InvalidTrace
 from codedgrad.trace.format import Entry
 from codedgrad.trace.read import Trace
 
-__all__ = ["StepReport", "Waiting", "ended_steps", "reports"]
+__all__ = ["Reporter", "StepReport", "Waiting", "ended_steps", "reports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +99,49 @@ def ended_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
 
 def reports(trace: Trace) -> list[StepReport]:
     """Return what there is to say about every whole step."""
-    found, workers = [], trace.header.workers
-    free = [True] * workers
-    for record, end, history in _rebuilt(trace):
-        speed = history.follow(Speed()).seconds  # of the steps before this one
-        stretches = []
-        for worker in range(workers):
+    report = Reporter(trace.header.workers, trace.header.parts)
+    return [report(*ended) for ended in _rebuilt(trace)]
+
+
+class Reporter:
+    """Reports steps one by one as they end, as `reports` does for a whole trace.
+
+    Args:
+        workers: How many.
+        parts: How many.
+
+    Example:
+        >>> from codedgrad.core import Coordinator
+        >>> from codedgrad.schemes import uncoded
+        >>> coordinator, report = Coordinator(uncoded(workers=1)), Reporter(1, 1)
+        >>> _ = coordinator.handle(StepStarted(0, at=0.0))
+        >>> [end] = coordinator.handle(MessageArrived(0, 0, 1, ((0, 1),), at=2.5))
+        >>> history = coordinator.history
+        >>> report(history.records[-1], end, history).seconds
+        2.5
+    """
+
+    def __init__(self, workers: int, parts: int) -> None:
+        self._load = parts / workers
+        self._free = [True] * workers
+
+    def __call__(
+        self, record: Record, end: Combine | GiveUp, history: History
+    ) -> StepReport:
+        """Report the step that has just ended; before the next one starts.
+
+        Args:
+            record: Of the step.
+            end: How it ended.
+            history: Of the run, in which the step is the last one.
+        """
+        speeds = history.follow(Speed()).seconds  # of the steps before this one
+        stretches, free = [], self._free
+        for worker in range(len(free)):
             stretch, free[worker] = _stretches(record, worker, free[worker])
             stretches.append(stretch)
-        waiting = _waiting(record, stretches, speed, trace.header.parts / workers)
-        found.append(_report(record, end, waiting))
-    return found
+        waiting = _waiting(record, stretches, speeds, self._load)
+        return _report(record, end, waiting)
 
 
 def _report(record: Record, end: Combine | GiveUp, waiting: Waiting) -> StepReport:
@@ -183,12 +216,17 @@ def _stretches(
 def _rebuilt(
     trace: Trace,
 ) -> Iterator[tuple[Record, Combine | GiveUp, History]]:
-    """Go through the events as the coordinator did, without deciding anything."""
+    """Go through the events as the coordinator did, without deciding anything.
+
+    What came of a message that is not finite follows from what else was heard and asked
+    for, so it need not be written down.
+    """
     header = trace.header
     history = History(header.workers)
     alive = history.alive
     everything = (frozenset(range(header.parts)),) * header.workers
     state: State | None = None
+    opinions: Opinions | None = None
     for entry in trace.entries:
         event = entry.event
         ends = [c for c in entry.commands if isinstance(c, Combine | GiveUp)]
@@ -206,6 +244,7 @@ def _rebuilt(
                         step, at, everything, header.parts, alive, deadline,
                         header.capabilities,
                     )  # fmt: skip
+                    opinions = Opinions(state)
             case WorkerLost(worker) | WorkerJoined(worker):
                 if 0 <= worker < len(alive):
                     if state is not None and isinstance(event, WorkerLost):
@@ -213,16 +252,24 @@ def _rebuilt(
                     alive[worker] = isinstance(event, WorkerJoined)
             case Progressed() | MessageArrived() | MessageFailed():
                 if state is not None and event.step == state.step:
-                    state.accept(event)
+                    if opinions is not None and opinions.concern(event):
+                        opinions.accept(event)
+                    else:
+                        state.accept(event)
                 elif isinstance(event, MessageArrived):
                     history.arrived_late(event)
-        if state is not None:
-            for command in entry.commands:
-                if isinstance(command, Assign | Cut | Upload | Drop):
-                    try:
+        if state is not None and opinions is not None:
+            opinions.review(entry.commands)
+            try:
+                for number, command in enumerate(entry.commands):
+                    if opinions.asked(command):
+                        opinions.ask(command)
+                    elif isinstance(command, Assign | Cut | Upload | Drop):
                         state.obey(command)
-                    except BrokenPlan as error:
-                        raise InvalidTrace("the trace", str(error)) from None
+                    if isinstance(command, Drop):
+                        opinions.review(entry.commands[number + 1 :])
+            except BrokenPlan as error:
+                raise InvalidTrace("the trace", str(error)) from None
             if ends:
                 yield _end(history, state, ends[0])
                 state = None
@@ -235,5 +282,8 @@ def _opens(entry: Entry, step: int) -> bool:
 def _end(
     history: History, state: State, end: Combine | GiveUp
 ) -> tuple[Record, Combine | GiveUp, History]:
+    for message, _ in end.weights if isinstance(end, Combine) else ():
+        if message in state.doubted:
+            state.hand_over(message)  # the sum says so
     history.ended(state, combined=isinstance(end, Combine))
     return history.records[-1], end, history
