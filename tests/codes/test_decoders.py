@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 
 from codedgrad.codes import (
     Code,
@@ -109,7 +110,9 @@ def test_where_iteration_does_not_converge_the_dense_solve_takes_over(
 ) -> None:
     ran_out = 7
     monkeypatch.setattr(
-        decoders, "lsmr", lambda A, *_, **__: (np.zeros(A.shape[1]), ran_out)
+        scipy.sparse.linalg,
+        "lsmr",
+        lambda A, *_, **__: (np.zeros(A.shape[1]), ran_out),
     )
     heard = np.ones((1, 600), dtype=bool)
     heard[0, 17] = False

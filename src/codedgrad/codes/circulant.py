@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_banded
 
 from codedgrad.codes.code import Code
 from codedgrad.codes.decoders import Floats, NullSpace
@@ -79,6 +78,8 @@ class Circulant:
         are the power series c(x) / g(x): no matrix is needed to see that a code is
         hopeless.
         """
+        from scipy.linalg import solve_banded
+
         n, s = self.workers, self.tolerance
         if not np.all(np.isfinite(self.generator)):
             return np.inf

@@ -6,12 +6,11 @@ Ozfatura, Gunduz, Ulukus, arXiv 1903.01974.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import eye_array, kron
 
 from codedgrad.codes.arguments import whole
 from codedgrad.codes.code import Code, a_code
 from codedgrad.codes.decoders import PerBlock
-from codedgrad.codes.sparse import tidy
+from codedgrad.codes.sparse import repeated
 
 
 def clustered(inner: Code, clusters: int) -> Code:
@@ -39,7 +38,7 @@ def clustered(inner: Code, clusters: int) -> Code:
     shift = np.repeat(np.arange(clusters) * inner.workers, inner.messages)
     return Code(
         name=f"clustered({inner}, clusters={clusters})",
-        B=tidy(kron(eye_array(clusters), inner.B)),
+        B=repeated(inner.B, clusters),
         tolerance=inner.tolerance,
         decoder=PerBlock(inner.decoder, clusters),
         owner=tuple((np.tile(inner.owner, clusters) + shift).tolist()),

@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import lsmr
 
 from codedgrad.codes.sparse import Matrix, combine
 
@@ -126,6 +125,8 @@ def _least_squares(A: Any) -> Floats:
     """Return the x of least norm that brings `A` x nearest to ones."""
     size, ones = A.shape[0] * A.shape[1], np.ones(A.shape[0])
     if size > _DENSE:
+        from scipy.sparse.linalg import lsmr
+
         most = 20 * min(A.shape)
         x, stop, *_ = lsmr(A, ones, atol=1e-15, btol=1e-15, conlim=0, maxiter=most)
         ran_out = 7

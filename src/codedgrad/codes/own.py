@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 
 from codedgrad.codes.amplification import LIMIT, factors
 from codedgrad.codes.code import Code
@@ -94,6 +93,8 @@ def from_null_space(
 
 def _real(given: Any, name: str, called: str) -> Any:
     """Return a real matrix, dense or sparse, or say that it is none."""
+    from scipy.sparse import issparse
+
     try:
         array: Any = given if issparse(given) else np.asarray(given)
     except ValueError:  # ragged

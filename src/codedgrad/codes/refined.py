@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-from scipy.sparse import csr_array, kron
-
 from codedgrad.codes.arguments import whole
 from codedgrad.codes.code import Code, a_code
-from codedgrad.codes.sparse import tidy
+from codedgrad.codes.sparse import stretched
 
 
 def refined(code: Code, pieces: int) -> Code:
@@ -31,6 +28,6 @@ def refined(code: Code, pieces: int) -> Code:
     return replace(
         code,
         name=f"refined({code}, pieces={pieces})",
-        B=tidy(kron(code.B, csr_array(np.ones((1, pieces))))),
+        B=stretched(code.B, pieces),
         inner=None if code.inner is None else refined(code.inner, pieces),
     )
