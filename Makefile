@@ -2,9 +2,10 @@
 # put everything into .venv, and install nothing system-wide.
 
 PYTHON ?= python3
+TORCH ?=# another PyTorch than that of requirements/torch.txt, such as torch==2.12.0
 BIN := .venv/bin
 
-.PHONY: help demo test check bench soak clean
+.PHONY: help demo test check bench soak clean always
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -40,7 +41,7 @@ clean: ## remove everything that was made
 .venv/run: requirements/run.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "codedgrad needs Python 3.11 or newer; try make PYTHON=python3.11"; exit 2; }
-	@echo "setting up .venv (once; about 55 MB to download)"
+	@echo "setting up .venv (once; about 58 MB to download)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--requirement requirements/run.txt
@@ -48,8 +49,12 @@ clean: ## remove everything that was made
 		--no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev: .venv/run requirements/dev.txt
-	@echo "setting up the test tools (once; about 55 MB to download)"
+.venv/dev: .venv/run requirements/torch.txt requirements/dev.txt $(if $(TORCH),always)
+	@echo "setting up PyTorch (once; about 200 MB to download if pip finds a CPU build;"
+	@echo "the GPU build for Linux is 2.7 GB: PIP_EXTRA_INDEX_URL can name another index)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		$(if $(TORCH),"$(TORCH)",--requirement requirements/torch.txt)
+	@echo "setting up the test tools (once; about 125 MB to download)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--requirement requirements/dev.txt
 	@touch $@

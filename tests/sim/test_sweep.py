@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codedgrad.core import Command, Event
-from codedgrad.delays import Chain, Dead, ShiftedExponential, Times
+from codedgrad.delays import Chain, Dead, ShiftedExponential, Times, draw
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import (
     Coded,
@@ -21,7 +21,6 @@ from codedgrad.sim import (
     Machine,
     Result,
     compare,
-    draw,
     end_times,
     outcome,
     run_events,

@@ -28,9 +28,9 @@ from rich.progress import (
 )
 
 from codedgrad.core import Scheme
-from codedgrad.delays import MODELS, Times
+from codedgrad.delays import MODELS, Times, draw
 from codedgrad.errors import InvalidOption
-from codedgrad.sim import compare, draw, header_of, run_events
+from codedgrad.sim import compare, header_of, run_events
 from codedgrad.sim.delays_text import keys_of
 from codedgrad.sim.scenario import Flags, Scenario, scenario_from_flags
 from codedgrad.trace import Recorder

@@ -10,6 +10,7 @@ from codedgrad.delays.bundled import traces
 from codedgrad.delays.chain import Chain
 from codedgrad.delays.classes import Classes
 from codedgrad.delays.dead import Dead
+from codedgrad.delays.draw import draw
 from codedgrad.delays.fit import Fit, fit
 from codedgrad.delays.jitter import Jitter
 from codedgrad.delays.markov import Markov
@@ -43,6 +44,7 @@ __all__ = [
     "Sticky",
     "Times",
     "build",
+    "draw",
     "fit",
     "on_grid",
     "read_matrix",

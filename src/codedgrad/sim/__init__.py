@@ -8,7 +8,7 @@ from codedgrad.sim.driver import Payload, Simulator, Step, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome
 from codedgrad.sim.machine import Machine
 from codedgrad.sim.recording import header_of, record
-from codedgrad.sim.sweep import Result, compare, draw, end_times, run_events, run_fast
+from codedgrad.sim.sweep import Result, compare, end_times, run_events, run_fast
 from codedgrad.sim.train import Gradient, Training, Update, train
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Update",
     "Watch",
     "compare",
-    "draw",
     "end_times",
     "has_fast_path",
     "header_of",

@@ -37,7 +37,7 @@ def record(scheme: Scheme, times: Times, machine: Machine | None = None) -> Trac
     Example:
         >>> from codedgrad.delays import Replay
         >>> from codedgrad.schemes import uncoded
-        >>> from codedgrad.sim import draw
+        >>> from codedgrad.delays import draw
         >>> from codedgrad.trace import reports
         >>> times = draw(Replay.read("AR"), steps=1, workers=4, seed=0)
         >>> [step] = reports(record(uncoded(4), times))

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import Scheme
-from codedgrad.delays import Delays, Times
+from codedgrad.delays import Delays, Times, draw
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import Coded
 from codedgrad.sim.driver import Simulator, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome, step_seconds
 from codedgrad.sim.machine import Machine
 
-__all__ = ["Result", "compare", "draw", "end_times", "run_events", "run_fast"]
+__all__ = ["Result", "compare", "end_times", "run_events", "run_fast"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -84,12 +84,6 @@ class Result:
             "exact": float(exact.mean()),
             "gave_up": float(1 - done.mean()),
         }  # fmt: skip
-
-
-def draw(delays: Delays, *, steps: int, workers: int, seed: int, run: int = 0) -> Times:
-    """Draw the times of a run; the same for every scheme, and for `train`."""
-    child = np.random.SeedSequence(seed, spawn_key=(run,))
-    return delays.sample(np.random.default_rng(child), steps, workers)
 
 
 def compare(

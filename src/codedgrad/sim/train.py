@@ -7,52 +7,16 @@ and the decoding are real, the clock is not. So loss can be drawn against second
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from codedgrad.core import Combine, Scheme, Send, Task
-from codedgrad.delays import Delays
-from codedgrad.errors import InvalidScenario
+from codedgrad.delays import Delays, draw
+from codedgrad.jobs import Descent, Floats, Gradient, Job, NumpyJob, Training, Update
 from codedgrad.sim.driver import Simulator, Step, Watch
 from codedgrad.sim.machine import Machine
-from codedgrad.sim.sweep import draw
 
 __all__ = ["Gradient", "Training", "Update", "train"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Gradient: TypeAlias = Callable[[Floats, int, int], tuple[float, float, Floats]]
-"""gradient(parameters, part, step) -> (sum of losses, samples, sum of gradients)."""
-
-Update: TypeAlias = Callable[[Floats, Floats, int], Floats]
-"""update(parameters, mean gradient, step) -> parameters."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Training:
-    """A training run in virtual time.
-
-    Attributes:
-        parameters: After the last step.
-        seconds: Virtual seconds at the end of every step, (steps,).
-        loss: Mean loss at the start of every step as decoded, (steps,); NaN where the
-            step was given up, or nothing was heard in it.
-        score: What `evaluate` said after every step, (steps,); NaN without it.
-        steps: How every step went.
-    """
-
-    parameters: Floats
-    seconds: Floats
-    loss: Floats
-    score: Floats
-    steps: tuple[Step, ...]
-
-    def seconds_to(self, score: float) -> float:
-        """Return the virtual seconds until a score was first reached; inf if never."""
-        reached = np.flatnonzero(self.score >= score)
-        return float(self.seconds[reached[0]]) if reached.size else float("inf")
 
 
 def train(
@@ -68,7 +32,7 @@ def train(
     seed: int = 0,
     machine: Machine | None = None,
     watch: Watch | None = None,
-) -> Training:
+) -> Training[Step]:
     r"""Train by gradient descent, with every step's sum got as the scheme gets it.
 
     The gradient used is the decoded sum divided by the decoded number of samples. A
@@ -100,11 +64,8 @@ def train(
     """
     machine = machine or Machine()
     times = draw(delays, steps=steps, workers=scheme.workers, seed=seed)
-    start = np.array(parameters, dtype=np.float64)
-    if start.ndim != 1:
-        problem = f"has shape {start.shape}"
-        raise InvalidScenario("parameters", problem, "one flat array")
-    carried = _Sums(gradient, start)
+    descent = Descent(parameters, steps, rate, update, evaluate)
+    carried = _Sums(NumpyJob(gradient, len(descent.parameters)), descent.parameters)
     simulator = Simulator(
         scheme,
         capabilities=machine.capabilities,
@@ -113,46 +74,26 @@ def train(
         watch=watch,
         payload=carried,
     )
-    ended, seconds = [], np.empty(steps)
-    loss, score = np.full(steps, np.nan), np.full(steps, np.nan)
-    for number, step in enumerate(simulator.run(times)):
+    ended = []
+    for step in simulator.run(times):
         ended.append(step)
-        seconds[number] = simulator.now
-        if step.combined:
-            total = carried.total
-            samples = total[-1] if total[-1] != 0 else 1.0
-            if total[-1] != 0:
-                loss[number] = total[-2] / samples
-            mean = total[:-2] / samples
-            x = carried.parameters
-            x = x - rate * mean if update is None else update(x, mean, number)
-            carried.parameters = _like(carried.parameters, x, "the update")
-        if evaluate is not None:
-            score[number] = evaluate(carried.parameters)
-        carried.renew(number + 1)
-    return Training(carried.parameters, seconds, loss, score, tuple(ended))
-
-
-def _like(parameters: Floats, given: Floats, what: str) -> Floats:
-    array = np.asarray(given, dtype=np.float64)
-    if array.shape != parameters.shape:
-        problem = f"has shape {array.shape}, the parameters {parameters.shape}"
-        raise InvalidScenario(what, problem, "an array as long as the parameters")
-    return array
+        descent.take(carried.total if step.combined else None, simulator.now)
+        carried.renew(descent.step, descent.parameters)
+    return descent.training(ended)
 
 
 class _Sums:
     """The arrays of a step: running sums at the workers, messages at the root."""
 
-    def __init__(self, gradient: Gradient, parameters: Floats) -> None:
-        self._gradient = gradient
-        self.parameters = parameters
-        self.total = np.zeros(len(parameters) + 2)
-        self.renew(0)
+    def __init__(self, job: Job, parameters: Floats) -> None:
+        self._job = job
+        self.total = np.zeros(job.layout.message)
+        self.renew(0, parameters)
 
-    def renew(self, step: int) -> None:
+    def renew(self, step: int, parameters: Floats) -> None:
         """Begin a step."""
         self._step = step
+        self._parameters = parameters
         self._known: dict[int, Floats] = {}  # parts computed, by anybody
         self._sums: dict[tuple[int, int], Floats] = {}  # (worker, segment)
         self._sent: dict[int, tuple[int, Floats]] = {}  # message: lowest part, sum
@@ -169,9 +110,9 @@ class _Sums:
 
     def _part(self, part: int) -> Floats:
         if part not in self._known:
-            loss, count, gradient = self._gradient(self.parameters, part, self._step)
-            gradient = _like(self.parameters, gradient, f"the gradient of part {part}")
-            self._known[part] = np.concatenate([gradient, [loss, count]])
+            known = np.empty_like(self.total)
+            self._job.part(self._parameters, part, self._step, 1.0, known)
+            self._known[part] = known
         return self._known[part]
 
     def send(self, worker: int, send: Send) -> None:

@@ -1,0 +1,22 @@
+"""What is computed and what is done with the sum, whoever drives the steps.
+
+A `Job` lives in the workers and makes the gradient of a part; `NumpyJob` makes one of a
+function. A `Descent` lives at the root and turns sums into parameters. Simulation and
+real processes share both; `single_process` is training without either.
+"""
+
+from codedgrad.jobs.arrays import Floats, Gradient, NumpyJob
+from codedgrad.jobs.descent import Descent, Training, Update, single_process
+from codedgrad.jobs.job import Job, Layout
+
+__all__ = [
+    "Descent",
+    "Floats",
+    "Gradient",
+    "Job",
+    "Layout",
+    "NumpyJob",
+    "Training",
+    "Update",
+    "single_process",
+]

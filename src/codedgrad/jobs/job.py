@@ -1,0 +1,83 @@
+"""What a worker computes: the interface, and how long its vectors are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from codedgrad.errors import InvalidScenario
+
+__all__ = ["Job", "Layout"]
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How long the vectors of a job are.
+
+    Attributes:
+        parameters: Numbers in the parameter vector.
+        gradient: Numbers in a gradient.
+        scalars: Trailing numbers of a message: sum of losses, samples, then metrics.
+        dtype: Of messages, float32 or float64.
+        parameters_dtype: Of the parameter vector, float32 or float64.
+
+    Example:
+        >>> Layout(parameters=3, gradient=3).message
+        5
+    """
+
+    parameters: int
+    gradient: int
+    scalars: int = 2
+    dtype: str = "float64"
+    parameters_dtype: str = "float64"
+
+    def __post_init__(self) -> None:
+        for name, least in (("parameters", 1), ("gradient", 1), ("scalars", 2)):
+            if (given := getattr(self, name)) < least:
+                problem = f"{name} = {given} is too few"
+                raise InvalidScenario("job", problem, f"{least} or more")
+        for name in ("dtype", "parameters_dtype"):
+            if (given := getattr(self, name)) not in DTYPES:
+                problem = f"{name} = {given!r} is unknown"
+                raise InvalidScenario("job", problem, " or ".join(DTYPES))
+
+    @property
+    def message(self) -> int:
+        """Numbers in a message: a gradient and the scalars."""
+        return self.gradient + self.scalars
+
+
+class Job(Protocol):
+    """What a worker computes; it lives in the worker and knows nothing of schemes."""
+
+    @property
+    def layout(self) -> Layout:
+        """How long its vectors are; the same in every worker and at the root."""
+        ...
+
+    def part(
+        self,
+        parameters: NDArray[Any],
+        part: int,
+        step: int,
+        coefficient: float,
+        out: NDArray[Any],
+    ) -> None:
+        """Write the sums of a part, times a coefficient.
+
+        The sum of gradients, then the scalars: sum of losses, samples, metrics. They
+        depend on the arguments alone, so whoever computes them gets the same numbers.
+
+        Args:
+            parameters: Of this step, (layout.parameters,); read-only.
+            part: Which part of the data.
+            step: Which step; the data of a part may differ from step to step.
+            coefficient: What to multiply everything by.
+            out: Where to, (layout.message,); what it held before means nothing.
+        """
+        ...
