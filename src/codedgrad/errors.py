@@ -10,6 +10,9 @@ CodedgradError
 ├── InvalidScenario    (also ValueError)  a key of a scenario that will not do
 ├── InvalidOption      (also ValueError)  a word of the command line that will not do
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
+├── EngineFailed       (also RuntimeError) processes or memory that cannot be had
+├── JobFailed          (also RuntimeError) the user's own code raised in a worker
+├── StepGivenUp        (also RuntimeError) a step that ended without a sum
 ├── Violation          (also AssertionError) a code, scheme or engine breaks a rule
 └── ProtocolError      (also RuntimeError) a mistake of ours: a driver's or a scheme's
     ├── BrokenPlan                        an answer of a plan that cannot be meant
@@ -24,6 +27,7 @@ from collections.abc import Sequence
 __all__ = [
     "BrokenPlan",
     "CodedgradError",
+    "EngineFailed",
     "IllConditioned",
     "InvalidCode",
     "InvalidDelays",
@@ -32,7 +36,9 @@ __all__ = [
     "InvalidScenario",
     "InvalidScheme",
     "InvalidTrace",
+    "JobFailed",
     "ProtocolError",
+    "StepGivenUp",
     "StuckStep",
     "Violation",
 ]
@@ -198,6 +204,60 @@ class InvalidTrace(CodedgradError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
+
+
+class EngineFailed(CodedgradError, RuntimeError):
+    """An engine cannot start, or cannot go on.
+
+    Attributes:
+        problem: What it needs and does not get.
+        advice: What would help.
+    """
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(problem, advice)
+        self.problem = problem
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.problem}; try {self.advice}"
+
+
+class JobFailed(CodedgradError, RuntimeError):
+    """What a user gave to be computed raised an exception in a worker.
+
+    Attributes:
+        where: Where that was, such as `worker 3, step 7, part 2`.
+        traceback: As the worker would have printed it.
+    """
+
+    def __init__(self, where: str, traceback: str) -> None:
+        super().__init__(where, traceback)
+        self.where = where
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        last = self.traceback.strip().splitlines()[-1]
+        return f"{self.where}: {last}\n\n{self.traceback}"
+
+
+class StepGivenUp(CodedgradError, RuntimeError):
+    """A step ended without a sum; no parameter was changed by it.
+
+    Attributes:
+        step: The step.
+        reason: Why, who was lost or late, and what would have survived.
+        training: The run so far, if a whole run was given up.
+    """
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(step, reason)
+        self.step = step
+        self.reason = reason
+        self.training: object = None
+
+    def __str__(self) -> str:
+        return f"step {self.step} was given up: {self.reason}"
 
 
 class ProtocolError(CodedgradError, RuntimeError):

@@ -1,11 +1,13 @@
-"""Public conformance suites: check a code or a scheme of your own as ours are checked.
+"""Public conformance suites: check a code, a scheme or an engine as ours are checked.
 
-`check_code` and `check_scheme` raise `Violation`; `faults.attack` is the seeded fault
-simulator, `Invariants` what it watches, `Everything` a scheme that uses every command,
-`EXAMPLES` a scheme of every kind; `strategies` draws streams of events, by Hypothesis.
+`check_code`, `check_scheme` and `check_engine` raise `Violation`; `faults.attack` is
+the seeded fault simulator, `Invariants` what it watches, `Everything` a scheme that
+uses every command, `EXAMPLES` a scheme of every kind; `strategies` draws streams of
+events, by Hypothesis.
 """
 
 from codedgrad.testing.check_code import check_code
+from codedgrad.testing.check_engine import check_engine
 from codedgrad.testing.check_scheme import check_scheme
 from codedgrad.testing.everything import Everything
 from codedgrad.testing.examples import EXAMPLES
@@ -22,6 +24,7 @@ __all__ = [
     "Schedule",
     "attack",
     "check_code",
+    "check_engine",
     "check_scheme",
     "draw",
     "run",

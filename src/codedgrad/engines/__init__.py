@@ -1,0 +1,14 @@
+"""Driver 2: the same coordinator on real processes and a real clock.
+
+`train` is gradient descent on workers, `Driver` one step at a time; `Local` is the
+engine of this machine, `Engine` what another one must do, `FaultPlan` trouble on
+purpose.
+"""
+
+from codedgrad.engines.drive import Driver, Sum
+from codedgrad.engines.faults import Fault, FaultPlan
+from codedgrad.engines.local import Local
+from codedgrad.engines.protocol import Engine
+from codedgrad.engines.train import train
+
+__all__ = ["Driver", "Engine", "Fault", "FaultPlan", "Local", "Sum", "train"]

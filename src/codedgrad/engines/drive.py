@@ -1,0 +1,220 @@
+"""The drive loop: events from an engine to the coordinator, commands back.
+
+Nothing here decides. It reads the clock, sets the one timer there is, and at equal
+times lets reports come before timers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.core import (
+    Combine,
+    Command,
+    Coordinator,
+    Event,
+    GiveUp,
+    Patience,
+    Scheme,
+    State,
+    StepStarted,
+    TimerFired,
+    WakeAt,
+)
+from codedgrad.engines.protocol import Engine
+from codedgrad.errors import StepGivenUp
+from codedgrad.jobs import Layout
+from codedgrad.trace import Header, Reporter, StepReport
+
+__all__ = ["Driver", "Sum", "Watch"]
+
+_log = logging.getLogger("codedgrad")
+_NOTICE = 5.0  # seconds a step is open, at least, before it is said who is waited for
+_LONGER = 3.0  # times the longest recent step
+
+Watch: TypeAlias = Callable[[Event, list[Command]], None]
+"""Is told every event and the commands it led to, in order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """What a step gave.
+
+    Attributes:
+        step: Its number.
+        vector: Decoded sums of gradients, losses, samples and metrics, (message,);
+            overwritten by the next step.
+        layout: Where in `vector` is what.
+        finite: Whether all of it is. If not, the model has diverged, or a value
+            overflowed; a worker that sent what others contradict is in `contradicted`.
+        contradicted: Workers whose messages were not finite while another's, of the
+            same parts, were.
+        decoding: Seconds spent on adding up, which `report.seconds` does not count.
+        report: How it went.
+    """
+
+    step: int
+    vector: NDArray[Any]
+    layout: Layout
+    finite: bool
+    contradicted: tuple[int, ...]
+    decoding: float
+    report: StepReport
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the samples, at the parameters of the step."""
+        count = self.count
+        return float(self.vector[self.layout.gradient]) / count if count else math.nan
+
+    @property
+    def count(self) -> float:
+        """Samples in the sum."""
+        return float(self.vector[self.layout.gradient + 1])
+
+    @property
+    def gradient(self) -> NDArray[Any]:
+        """Mean gradient over the samples, (gradient,)."""
+        mean: NDArray[Any] = self.vector[: self.layout.gradient] / (self.count or 1.0)
+        return mean
+
+
+class Driver:
+    """Runs steps on an engine that has been started.
+
+    Args:
+        engine: What carries out.
+        scheme: What decides.
+        layout: Of the job that the engine runs.
+        patience: When to give a step up.
+        watch: Told every event and the commands it led to.
+
+    Attributes:
+        coordinator: Whose `history` and `ignored` say more.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        scheme: Scheme,
+        layout: Layout,
+        *,
+        patience: Patience | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.coordinator = Coordinator(scheme, engine.capabilities, patience)
+        self._engine = engine
+        self._layout = layout
+        self._watch = watch
+        self._report = Reporter(scheme.workers, scheme.parts)
+        self._next = 0
+        self._until = math.inf
+        self._end: Combine | GiveUp | None = None
+
+    def step(self, parameters: NDArray[Any]) -> Sum:
+        """Get the sum of the next step at these parameters.
+
+        Raises:
+            StepGivenUp: If it cannot be had; the next step may be tried all the same.
+        """
+        engine, step = self._engine, self._next
+        self._next += 1
+        engine.publish(step, parameters)
+        while (event := engine.next_event(0.0)) is not None:  # of the step before
+            self._feed(event)
+        self._end = None
+        self._feed(StepStarted(step, engine.now()))
+        end = self._until_end(step)
+        engine.finish(step)
+        history = self.coordinator.history
+        report = self._report(history.records[-1], end, history)
+        if isinstance(end, GiveUp):
+            raise StepGivenUp(step, end.reason)
+        begun = engine.now()
+        vector = engine.combine(end.weights)
+        decoding = engine.now() - begun
+        contradicted = history.records[-1].contradicted
+        for worker in contradicted:
+            times = history.contradicted[worker]
+            _log.warning(
+                "step %d: worker %d sent a value that is not finite, and others "
+                "contradict it (%d times so far)", step, worker, times,
+            )  # fmt: skip
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = bool(np.isfinite(vector.sum())) or bool(np.isfinite(vector).all())
+        return Sum(step, vector, self._layout, finite, contradicted, decoding, report)
+
+    def header(self, seed: int | None = None, note: str = "") -> Header:
+        """Return the header of this run's trace; with it a replay decides the same."""
+        scheme = self.coordinator.scheme
+        return Header(
+            scheme=scheme.name,
+            workers=scheme.workers,
+            parts=scheme.parts,
+            driver=self._engine.name,
+            seed=seed,
+            capabilities=self._engine.capabilities,
+            patience=self.coordinator.patience,
+            note=note,
+        )
+
+    def _until_end(self, step: int) -> Combine | GiveUp:
+        engine = self._engine
+        notice = engine.now() + self._notice()
+        while self._end is None:
+            now = engine.now()
+            if now >= notice:
+                notice = math.inf
+                self._say_who_is_waited_for(step)
+            event = engine.next_event(min(self._until, notice) - now)
+            if event is not None:
+                self._feed(event)
+            elif (now := engine.now()) >= self._until:
+                self._feed(TimerFired(now))
+        return self._end
+
+    def _feed(self, event: Event) -> None:
+        commands = self.coordinator.handle(event)
+        if self._watch is not None:
+            self._watch(event, commands)
+        for command in commands:
+            match command:
+                case WakeAt(_, at):
+                    self._until = at
+                case Combine() | GiveUp():
+                    self._until = math.inf
+                    self._end = command
+                case _:
+                    self._engine.give(command)
+
+    def _notice(self) -> float:
+        recent = self.coordinator.history.durations
+        return max(_NOTICE, _LONGER * max(recent, default=0.0))
+
+    def _say_who_is_waited_for(self, step: int) -> None:
+        state = self.coordinator.state
+        if state is None:
+            return
+        deadline = state.deadline
+        _log.warning(
+            "step %d is waiting%s; it is given up after %.3g s (%s)",
+            step, _for_whom(state), deadline.seconds, deadline.reason,
+        )  # fmt: skip
+
+
+def _for_whom(state: State) -> str:
+    lost = [worker for worker, alive in enumerate(state.alive) if not alive]
+    late = sorted({m.worker for m in state.messages.values() if m.pending})
+    said = [
+        f" for {word} workers {who}"
+        for word, who in (("lost", lost), ("late", late))
+        if who
+    ]
+    return " and".join(said)

@@ -1,0 +1,125 @@
+"""How the shared memory of a run is laid out.
+
+| what | how many | length |
+| --- | --- | --- |
+| versions of the parameters | workers + 2 | `layout.parameters` |
+| rows for sums | workers x open segments x 2 | `layout.message` |
+
+A worker has at most one version of the parameters in hand, so one is always free to be
+written. It may hold `open_segments` sums at a time; twice as many rows let the sums
+that were heard of a worker that died or was dropped stay where they are, while its
+successor fills others. Memory that is never touched costs nothing.
+
+Rows with the same place at their worker lie together, `place * workers + worker`: what
+is combined is then mostly a few runs of neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from codedgrad.engines.shared import Shared
+from codedgrad.jobs import Layout
+
+__all__ = ["Memory", "Shape"]
+
+_ALIGNED = 64  # bytes; a cache line
+
+
+class Shape(Struct, frozen=True):
+    """What there is room for.
+
+    Example:
+        >>> shape = Shape.of(Layout(parameters=3, gradient=3), 8, open_segments=3)
+        >>> shape.rows, shape.versions, shape.size
+        (48, 10, 3712)
+    """
+
+    workers: int
+    rows: int
+    versions: int
+    parameters: int
+    message: int
+    dtype: str
+    parameters_dtype: str
+
+    @classmethod
+    def of(cls, layout: Layout, workers: int, open_segments: int) -> Shape:
+        """Return the shape for a job, a number of workers and sums each may hold."""
+        return cls(
+            workers=workers,
+            rows=workers * open_segments * 2,
+            versions=workers + 2,
+            parameters=layout.parameters,
+            message=layout.message,
+            dtype=layout.dtype,
+            parameters_dtype=layout.parameters_dtype,
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes from one row to the next."""
+        return _round(self.message * np.dtype(self.dtype).itemsize)
+
+    @property
+    def version_bytes(self) -> int:
+        """Bytes from one version of the parameters to the next."""
+        return _round(self.parameters * np.dtype(self.parameters_dtype).itemsize)
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return self.versions * self.version_bytes + self.rows * self.row_bytes
+
+    @property
+    def least(self) -> int:
+        """Bytes that are sure to be used: one sum a worker, and two versions."""
+        return 2 * self.version_bytes + self.workers * self.row_bytes
+
+
+def _round(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+class Memory:
+    """Views of a run's shared memory; the same at the root and in every worker.
+
+    Attributes:
+        rows: (rows, message).
+        versions: (versions, parameters).
+    """
+
+    def __init__(self, shared: Shared, shape: Shape) -> None:
+        self.shape = shape
+        self._shared = shared
+        self.versions = self._table(
+            shape.parameters_dtype, shape.versions, shape.parameters, 0
+        )
+        offset = shape.versions * shape.version_bytes
+        self.rows = self._table(shape.dtype, shape.rows, shape.message, offset)
+        self._read_only = self.versions.view()
+        self._read_only.setflags(write=False)
+
+    def row(self, number: int) -> NDArray[Any]:
+        """Return the row for a sum, (message,)."""
+        row: NDArray[Any] = self.rows[number]
+        return row
+
+    def parameters(self, version: int) -> NDArray[Any]:
+        """Return a version of the parameters, read-only."""
+        parameters: NDArray[Any] = self._read_only[version]
+        return parameters
+
+    def close(self) -> None:
+        """Let go of it."""
+        del self.rows, self.versions, self._read_only
+        self._shared.close()
+
+    def _table(self, dtype: str, count: int, length: int, offset: int) -> NDArray[Any]:
+        width = _round(length * np.dtype(dtype).itemsize) // np.dtype(dtype).itemsize
+        whole = self._shared.array(dtype, (count, width), offset)
+        return whole[:, :length]

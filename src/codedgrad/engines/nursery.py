@@ -1,0 +1,234 @@
+"""The process that workers are forked from: `python -m codedgrad.engines.nursery FD`.
+
+It imports the heavy libraries once, unpacks the job once, and never starts a thread;
+so workers start in milliseconds and share the job's data until they write to it. The
+root asks for workers over a private socket and sends each one's end of a socket along.
+
+- The nursery keeps no end of a worker's socket, and a worker closes the nursery's: so
+  the root sees a worker's death, and workers and nursery see the root's, as the end of
+  a stream.
+- When the root is gone, the nursery kills its children, stopped ones too, and ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import numpy as np
+
+from codedgrad.engines.faults import Fault, Injector
+from codedgrad.engines.memory import Memory
+from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
+from codedgrad.engines.shared import Shared
+from codedgrad.engines.wire import (
+    Crashed,
+    Line,
+    Ready,
+    Said,
+    decode_gives,
+    encode,
+)
+from codedgrad.engines.worker import PartFailed, Worker
+from codedgrad.jobs import Job
+
+__all__ = ["main"]
+
+_HEAD = struct.Struct("<Q")
+_LOOK = 1.0  # seconds between looks at whether the root is still the parent
+
+
+_decode = msgspec.msgpack.Decoder(Prepare | Spawn | Signal).decode
+
+
+class _Nursery:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._parent = os.getppid()
+        self._children: dict[int, Spawn] = {}  # by process id
+        self._wake, self._woken = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._woken, False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the root's business
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until the root is gone."""
+        try:
+            while self._serve():
+                pass
+        finally:
+            for pid in self._children:
+                os.kill(pid, signal.SIGKILL)
+
+    def _serve(self) -> bool:
+        control, wake = self._control.fileno(), self._wake
+        ready, _, _ = select.select([control, wake], [], [], _LOOK)
+        if os.getppid() != self._parent:
+            return False
+        if wake in ready:
+            os.read(wake, 4096)
+        self._reap()
+        if control not in ready:
+            return True
+        received = self._receive()
+        if received is None:
+            return False
+        frame, descriptors = received
+        match _decode(frame):
+            case Prepare() as prepare:
+                self._prepare(prepare, descriptors[0])
+            case Spawn() as spawn:
+                self._spawn(spawn, descriptors[0])
+            case Signal(worker, life, number):
+                for pid, child in self._children.items():
+                    if (child.worker, child.life) == (worker, life):
+                        os.kill(pid, number)
+        return True
+
+    def _receive(self) -> tuple[bytes, list[int]] | None:
+        head, descriptors, _, _ = socket.recv_fds(self._control, _HEAD.size, 4)
+        if len(head) < _HEAD.size:
+            return None
+        (length,) = _HEAD.unpack(head)
+        frame = bytearray(length)
+        view = memoryview(frame)
+        while view:
+            count = self._control.recv_into(view)
+            if count == 0:
+                return None
+            view = view[count:]
+        return bytes(frame), list(descriptors)
+
+    def _prepare(self, prepare: Prepare, descriptor: int) -> None:
+        sys.path[:] = prepare.path
+        try:
+            for name in prepare.preload:
+                importlib.import_module(name)
+            self._make: Callable[[], Job] = pickle.loads(prepare.job)
+        except BaseException:
+            self._say(Failed(traceback.format_exc()))
+            return
+        shape = prepare.shape
+        self._memory = Memory(Shared.attach(descriptor, shape.size), shape)
+        self._fixed, self._part = prepare.fixed, prepare.part
+        gc.collect()
+        gc.freeze()  # so that collections in workers do not copy what is shared
+        self._say(Born(_threads()))
+
+    def _spawn(self, spawn: Spawn, descriptor: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._control.close()
+            signal.set_wakeup_fd(-1)
+            os.close(self._wake)
+            os.close(self._woken)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._be_worker(spawn, Line(socket.socket(fileno=descriptor)))
+        os.close(descriptor)
+        self._children[pid] = spawn
+
+    def _be_worker(self, spawn: Spawn, line: Line) -> NoReturn:
+        code = 1
+        try:
+            code = _work(
+                spawn.worker,
+                self._make,
+                self._memory,
+                line,
+                spawn.faults,
+                np.array(self._fixed[spawn.worker]),
+                np.array(self._part[spawn.worker]),
+            )
+        finally:
+            os._exit(code)  # whatever happened: never back into the nursery's loop
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)
+            if child is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._say(Died(child.worker, child.life, code))
+
+    def _say(self, message: Born | Failed | Died) -> None:
+        frame = msgspec.msgpack.encode(message)
+        self._control.sendall(struct.pack("<I", len(frame)) + frame)
+
+
+def _work(
+    number: int,
+    make: Callable[[], Job],
+    memory: Memory,
+    line: Line,
+    faults: list[Fault],
+    fixed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    part: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+) -> int:
+    """Be a worker until the root is gone; return the exit code."""
+
+    def say(said: list[Said]) -> None:
+        line.send(encode(said))
+
+    try:
+        job = make()
+        injector = Injector(number, faults, fixed, part, say)
+        worker = Worker(number, job, memory, say, injector)
+        say([Ready(os.getpid())])
+        threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
+        worker.run()
+    except PartFailed as failed:
+        text = "".join(traceback.format_exception(failed.__cause__))
+        say([Crashed(failed.task.step, failed.task.part, text)])
+    except ConnectionError:
+        return 0  # the root is gone
+    except BaseException:
+        say([Crashed(-1, -1, traceback.format_exc())])
+    return 1
+
+
+def _listen(line: Line, worker: Worker) -> None:
+    """Take orders until the root is gone, and end the process then."""
+    try:
+        while (frame := line.receive()) is not None:
+            worker.take(decode_gives(frame))
+    except ConnectionError:
+        pass
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _threads() -> int:
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return threading.active_count()
+
+
+def main(fd: int) -> None:
+    """Serve the root at the other end of a socket."""
+    with suppress(ConnectionError):  # the root is gone
+        _Nursery(socket.socket(fileno=fd)).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,94 @@
+"""What an engine is: it carries out, and says what happened. It decides nothing.
+
+An engine's duties, checked by `testing.check_engine`:
+
+1. `now` never goes back, and events are stamped with it when they are handed out.
+2. Orders reach a worker, and its reports the driver, in the order they were given.
+3. `WorkerLost` is the last word of a life: whatever it had sent comes before,
+   and nothing of it after. Only then is there a `WorkerJoined` of the same number.
+4. Every order of a step is carried out on the parameters published for that step,
+   however slow its worker is.
+5. The sum of a message that was handed out does not change until its step is over.
+6. After `close` nothing is left: no process, no memory. It may be called twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from codedgrad.core import Capabilities, Event, Order
+from codedgrad.delays import Times
+from codedgrad.engines.faults import FaultPlan
+from codedgrad.jobs import Job, Layout
+
+__all__ = ["Engine", "MakeJob"]
+
+MakeJob = Callable[[], Job]
+"""Makes a job; called once in every worker."""
+
+
+class Engine(Protocol):
+    """Runs a job on workers."""
+
+    @property
+    def name(self) -> str:
+        """As in traces."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    def start(
+        self,
+        make: MakeJob,
+        layout: Layout,
+        workers: int,
+        *,
+        faults: FaultPlan | None = None,
+        delays: Times | None = None,
+        parts: int = 1,
+    ) -> None:
+        """Start the workers and wait until they are ready.
+
+        Args:
+            make: Makes the job in every worker.
+            layout: How long its vectors are.
+            workers: How many.
+            faults: What to do to them on purpose.
+            delays: What every part is to take longer.
+            parts: How many parts a step has, which `delays` need.
+        """
+        ...
+
+    def now(self) -> float:
+        """Return the seconds since some moment; never goes back."""
+        ...
+
+    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+        """Let all orders from now on be about a new step, and these parameters."""
+        ...
+
+    def give(self, order: Order) -> None:
+        """Give an order to its worker; never waits for it."""
+        ...
+
+    def next_event(self, timeout: float) -> Event | None:
+        """Return what happened next; None if nothing does for `timeout` seconds."""
+        ...
+
+    def finish(self, step: int) -> None:
+        """Let all workers drop what they have in hand of a step."""
+        ...
+
+    def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
+        """Return the weighted sum of messages, (message,); valid until the next."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...

@@ -1,0 +1,66 @@
+"""What the root and the nursery say to each other, as msgpack."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from codedgrad.engines.faults import Fault
+from codedgrad.engines.memory import Shape
+
+__all__ = ["Born", "Died", "Failed", "Prepare", "Signal", "Spawn"]
+
+
+class Prepare(Struct, frozen=True, tag=True):
+    """Get ready: what to import, what to compute, and the shared memory (a descriptor).
+
+    Attributes:
+        path: Where modules are found, as at the root.
+        preload: Modules to import before anything is forked.
+        job: A pickled function without arguments that makes the job.
+        shape: Of the shared memory.
+        fixed: Seconds to sleep before the first part of a step, a list per worker.
+        part: Seconds to sleep for every part, a list per worker.
+    """
+
+    path: list[str]
+    preload: list[str]
+    job: bytes
+    shape: Shape
+    fixed: list[list[float]]
+    part: list[list[float]]
+
+
+class Spawn(Struct, frozen=True, tag=True):
+    """Fork a worker; its end of a socket comes along."""
+
+    worker: int
+    life: int
+    faults: list[Fault]
+
+
+class Signal(Struct, frozen=True, tag=True):
+    """Send a signal to a worker, if that life of it has not ended."""
+
+    worker: int
+    life: int
+    number: int
+
+
+class Born(Struct, frozen=True, tag=True):
+    """The nursery is ready, with so many threads; there should be one."""
+
+    threads: int
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """The nursery cannot unpack the job."""
+
+    traceback: str
+
+
+class Died(Struct, frozen=True, tag=True):
+    """A worker has ended: its exit code, or minus the signal that killed it."""
+
+    worker: int
+    life: int
+    code: int

@@ -1,0 +1,220 @@
+"""Which row of shared memory holds which sum, and adding up the ones that count.
+
+The root gives the rows out. A row is free unless it holds a sum of the open step that
+its worker still has, or that was sent. A worker fills its rows one after the other in
+one thread and is given none of a new step before it has let go of the old one; so
+nothing is ever written into a row that is being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.core import Segment
+from codedgrad.engines.memory import Memory
+
+__all__ = ["Rows", "weighted_sum"]
+
+_BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
+
+
+class Rows:
+    """The rows of the open step.
+
+    Attributes:
+        rescued: How many sums had to be copied out because no row was free.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._workers = memory.shape.workers
+        self._places = memory.shape.rows // memory.shape.workers
+        self._total = np.empty(memory.shape.message, dtype=memory.shape.dtype)
+        self.rescued = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the step before."""
+        self._segments: dict[int, Segment] = {}
+        self._row: dict[int, int] = {}  # segment -> row
+        self._copy: dict[int, NDArray[Any]] = {}  # segment -> its sum, copied out
+        self._sent: dict[int, tuple[tuple[int, int], ...]] = {}  # message -> cuts
+
+    def give(self, segment: Segment) -> int:
+        """Return a free row of the segment's worker, which is now the segment's."""
+        taken = set(self._row.values())
+        own = range(segment.worker, self._places * self._workers, self._workers)
+        free = next((row for row in own if row not in taken), None)
+        if free is None:
+            free = self._rescue(segment.worker)
+        self._segments[segment.id] = segment
+        self._row[segment.id] = free
+        return free
+
+    def sent(
+        self, worker: int, message: int, cuts: tuple[tuple[int, int], ...]
+    ) -> bool:
+        """Note a message: its rows do not change any more.
+
+        Returns:
+            False if it speaks of sums that its worker was not asked for.
+        """
+        known = self._segments
+        if any(i not in known or known[i].worker != worker for i, _ in cuts):
+            return False
+        self._sent[message] = cuts
+        return True
+
+    def forget(self, worker: int) -> None:
+        """Free the rows of a worker that were not sent."""
+        kept = {id_ for cuts in self._sent.values() for id_, _ in cuts}
+        for id_, segment in self._segments.items():
+            if segment.worker == worker and id_ not in kept:
+                self._row.pop(id_, None)
+
+    def refuse(self, worker: int, cuts: tuple[tuple[int, int], ...]) -> None:
+        """Free the rows of a message that will not be used, unless another holds them.
+
+        Whoever sent it has closed them and does not write to them any more.
+        """
+        kept = {id_ for sent in self._sent.values() for id_, _ in sent}
+        for id_, _ in cuts:
+            segment = self._segments.get(id_)
+            if segment is not None and segment.worker == worker and id_ not in kept:
+                self._row.pop(id_, None)
+
+    def _rescue(self, worker: int) -> int:
+        """Copy the sums that a worker has sent, to have their rows back."""
+        freed = []
+        for cuts in self._sent.values():
+            for id_, _ in cuts:
+                if self._segments[id_].worker == worker and id_ in self._row:
+                    row = self._row.pop(id_)
+                    self._copy[id_] = self._memory.row(row).copy()
+                    freed.append(row)
+        self.rescued += len(freed)
+        return freed[0]
+
+    def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
+        """Return the weighted sum of messages; it is overwritten by the next one.
+
+        Messages are added in the order of their lowest part: whoever sent them, the
+        same numbers are added in the same order.
+        """
+        rows: list[int | NDArray[Any]] = []
+        factors: list[float] = []
+        for _, message, weight in sorted(
+            (self._lowest(message), message, weight) for message, weight in weights
+        ):
+            for id_, done in self._sent[message]:
+                if done > 0:
+                    copied = self._copy.get(id_)
+                    rows.append(self._row[id_] if copied is None else copied)
+                    factors.append(weight)
+        weighted_sum(self._memory.rows, rows, factors, self._total)
+        return self._total
+
+    def _lowest(self, message: int) -> int:
+        parts = [
+            part
+            for id_, done in self._sent[message]
+            for part in self._segments[id_].parts[:done]
+        ]
+        return min(parts, default=0)
+
+
+def weighted_sum(
+    table: NDArray[Any],
+    rows: Sequence[int | NDArray[Any]],
+    weights: Sequence[float],
+    out: NDArray[Any],
+) -> None:
+    """Add up some rows of a table, each times its weight.
+
+    In blocks, so that every row is read once and the sum is written once. If all
+    weights are 1 the rows are added one by one in the order given, wherever they lie,
+    so that equal rows give equal bits. Otherwise neighbours are multiplied as one
+    matrix, which is faster, and rounds as it comes.
+
+    Args:
+        table: (rows, length).
+        rows: Numbers of rows of the table, or arrays of their own.
+        weights: One for each.
+        out: (length,).
+    """
+    if not rows:
+        out[:] = 0
+        return
+    width = _BLOCK // out.itemsize
+    ends = [(b, min(b + width, len(out))) for b in range(0, len(out), width)]
+    if all(weight == 1.0 for weight in weights):
+        plain = [table[row] if isinstance(row, int) else row for row in rows]
+        for begin, end in ends:
+            _add_plain(plain, begin, end, out[begin:end])
+        return
+    runs = [
+        (_block(table, rows, first, last), np.array(weights[first:last], out.dtype))
+        for first, last in _runs(rows)
+    ]
+    term = np.empty(min(width, len(out)), dtype=out.dtype)
+    for begin, end in ends:
+        _add_runs(runs, begin, end, out[begin:end], term[: end - begin])
+
+
+def _block(
+    table: NDArray[Any], rows: Sequence[int | NDArray[Any]], first: int, last: int
+) -> NDArray[Any]:
+    start = rows[first]
+    if not isinstance(start, int):
+        return start[None]
+    block: NDArray[Any] = table[start : start + last - first]
+    return block
+
+
+def _add_plain(
+    rows: list[NDArray[Any]], begin: int, end: int, out: NDArray[Any]
+) -> None:
+    if len(rows) == 1:
+        out[:] = rows[0][begin:end]
+        return
+    np.add(rows[0][begin:end], rows[1][begin:end], out=out)
+    for row in rows[2:]:
+        np.add(out, row[begin:end], out=out)
+
+
+def _add_runs(
+    runs: list[tuple[NDArray[Any], NDArray[Any]]],
+    begin: int,
+    end: int,
+    out: NDArray[Any],
+    term: NDArray[Any],
+) -> None:
+    from scipy.linalg.blas import daxpy, saxpy
+
+    axpy = saxpy if out.dtype == np.float32 else daxpy
+    for number, (block, factors) in enumerate(runs):
+        part = block[:, begin:end]
+        if len(part) == 1 and number > 0:
+            axpy(part[0], out, a=factors[0])  # in place: one pass
+        elif len(part) == 1:
+            np.multiply(part[0], factors[0], out=out)
+        else:
+            np.matmul(factors, part, out=term if number else out)
+            if number:
+                np.add(out, term, out=out)
+
+
+def _runs(rows: Sequence[int | NDArray[Any]]) -> list[tuple[int, int]]:
+    """Return the (first, last + 1) of stretches of neighbours."""
+    found, first = [], 0
+    for at in range(1, len(rows) + 1):
+        before, here = rows[at - 1], rows[at] if at < len(rows) else None
+        follows = isinstance(before, int) and isinstance(here, int)
+        if not follows or here != before + 1:
+            found.append((first, at))
+            first = at
+    return found

@@ -1,0 +1,186 @@
+"""The worker's loop: two threads around one session.
+
+One thread computes. The other takes orders, also during a part, so that a cut or a
+drop is known at once; a part under way is finished, and merged only if it is still
+wanted. All engines run this loop; what differs is where rows and parameters are.
+
+1. The first part of a segment is written straight into its row: if it is abandoned the
+   row counts for nothing. Later parts go through one scratch row, so that a cut during
+   a part leaves the sum as it was.
+2. What is said is said under the lock, so that the root hears it in order.
+3. `Left` is said when there is nothing in hand: from then on the worker touches neither
+   parameters nor rows until it is given something.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.core import Assign, Progress, Report, Send, Session, Task
+from codedgrad.engines.faults import Injector, mangle, spoil
+from codedgrad.engines.wire import Give, Left, Said, Sent, Told
+from codedgrad.jobs import Job
+
+__all__ = ["PartFailed", "Store", "Worker", "is_finite"]
+
+
+class Store(Protocol):
+    """Where a worker finds what orders refer to by number."""
+
+    def row(self, number: int) -> NDArray[Any]:
+        """Return the row for a sum, (message,)."""
+        ...
+
+    def parameters(self, version: int) -> NDArray[Any]:
+        """Return the parameters of a step, read-only."""
+        ...
+
+
+class PartFailed(Exception):
+    """The job raised; the cause is its own exception."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class _Sum:
+    """A segment's running sum."""
+
+    __slots__ = ("merged", "row")
+
+    def __init__(self, row: NDArray[Any]) -> None:
+        self.row = row
+        self.merged = 0
+
+
+class Worker:
+    """Computes what it is given, in the thread that calls `run`.
+
+    Args:
+        number: Of the worker.
+        job: What to compute.
+        store: Where rows and parameters are.
+        say: Tells the root.
+        injector: Faults and delays on purpose.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        job: Job,
+        store: Store,
+        say: Callable[[list[Said]], None],
+        injector: Injector,
+    ) -> None:
+        self._job = job
+        self._store = store
+        self._say = say
+        self._injector = injector
+        self._session = Session(number)
+        self._changed = threading.Condition()
+        self._sums: dict[int, _Sum] = {}
+        self._scratch = np.empty(job.layout.message, dtype=job.layout.dtype)
+        self._version = -1
+        self._computed = 0  # parts of this step
+        self._taken = 0  # segments, ever
+        self._left = 0  # how many of them were there when last idle
+        self._busy = False
+
+    def take(self, gives: list[Give]) -> None:
+        """Take orders; the other thread goes on with its part."""
+        with self._changed:
+            said: list[Said] = []
+            for give in gives:
+                self._note(give)
+                said += self._said(self._session.order(give.order))
+            self._tell(said)
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Compute for ever.
+
+        Raises:
+            PartFailed: If the job does.
+        """
+        while True:
+            with self._changed:
+                while (task := self._session.task) is None:
+                    self._changed.wait()
+                self._busy = True
+                sum_ = self._sums[task.segment]
+                parameters = self._store.parameters(self._version)
+                computed = self._computed
+            out = self._scratch if sum_.merged else sum_.row
+            self._injector.before_part(task.step, computed)
+            try:
+                self._job.part(parameters, task.part, task.step, task.coefficient, out)
+            except Exception as error:
+                raise PartFailed(task) from error
+            self._injector.after_part(task.step, computed + 1)
+            with self._changed:
+                self._merge(task, sum_)
+
+    def _merge(self, task: Task, sum_: _Sum) -> None:
+        self._busy = False
+        if task is self._session.task:
+            if sum_.merged:
+                np.add(sum_.row, self._scratch, out=sum_.row)
+            sum_.merged += 1
+            self._computed += 1
+        self._tell(self._said(self._session.finish(task)))
+
+    def _note(self, give: Give) -> None:
+        order = give.order
+        if order.step > self._session.step:
+            self._sums.clear()
+            self._computed = 0
+        if isinstance(order, Assign):
+            self._taken += 1
+            self._version = give.version
+            self._sums[order.segment.id] = _Sum(self._store.row(give.row))
+
+    def _said(self, reports: list[Report]) -> list[Said]:
+        said: list[Said] = []
+        for report in reports:
+            match report:
+                case Progress(step, segment, done, closed):
+                    said.append(Told(step, segment, done, closed))
+                case Send():
+                    said += self._send(report)
+        return said
+
+    def _send(self, send: Send) -> list[Said]:
+        rows = [self._sums[id_].row for id_, done in send.cuts if done > 0]
+        how = self._injector.corruption(send.step)
+        if how:
+            spoil(rows, how)
+        finite = all(map(is_finite, rows))
+        size = len(self._scratch)
+        sent = Sent(send.step, send.message, send.cuts, finite, size)
+        return mangle(sent, how) if how else [sent]
+
+    def _tell(self, said: list[Said]) -> None:
+        idle = not self._busy and self._session.task is None
+        if idle and self._left != self._taken:
+            self._left = self._taken
+            said.append(Left(self._taken))
+        if said:
+            self._say(said)
+
+
+def is_finite(row: NDArray[Any]) -> bool:
+    """Whether all numbers of a row are finite.
+
+    Their squares are summed first, which is as fast as memory; only if that is not
+    finite, which may also be an overflow, every number is looked at.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(row, row)):
+            return True
+    return bool(np.isfinite(row).all())

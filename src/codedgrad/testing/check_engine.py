@@ -1,0 +1,305 @@
+"""`check_engine`: does this engine do what drivers and schemes rely on?
+
+Real workers, real clocks, real signals. Nothing here depends on how fast they are.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from codedgrad.core import (
+    Assign,
+    Capabilities,
+    Command,
+    Event,
+    MessageArrived,
+    MessageFailed,
+    Order,
+    Patience,
+    Progressed,
+    Scheme,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.delays import Times
+from codedgrad.engines import Driver, Engine, FaultPlan
+from codedgrad.errors import Violation
+from codedgrad.jobs import Job, Layout
+from codedgrad.schemes import cyclic, fractional, uncoded
+from codedgrad.testing.everything import Everything
+from codedgrad.testing.invariants import Invariants
+from codedgrad.trace import Entry, Trace, replay
+
+__all__ = ["check_engine"]
+
+_WORKERS = 4
+_LENGTH = 30_000  # of the parameters; long enough to be caught while it is written
+_PATIENCE = Patience(least=30.0, first=30.0)
+_SLOW = 0.15  # seconds
+
+
+def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> None:
+    """Raise `Violation` unless the engine keeps the duties in `engines.protocol`.
+
+    Args:
+        make: Makes a new engine, for 4 workers that may each hold at least 3 sums. With
+            20 or more it is also led through cuts, copies and messages of several sums.
+        survives_loss: Whether a worker may be killed and comes back.
+
+    Example:
+        >>> from codedgrad.engines import Local
+        >>> check_engine(lambda: Local(open_segments=20))  # doctest: +SKIP
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "torn")
+        log.touch()
+        for scheme in (uncoded(_WORKERS), fractional(_WORKERS, 1), cyclic(_WORKERS, 2)):
+            _check(make(), scheme, FaultPlan(), log, slow=())
+        _check_lagging(make, log)
+        if make().capabilities.rows_per_worker >= 20:
+            everything = Everything(_WORKERS, each=4, copies=3)
+            _check(make(), everything, FaultPlan(), log, slow=(1,), steps=6)
+        _check_refusals(make, log)
+        if survives_loss:
+            _check_losses(make, log)
+        torn = log.read_text().splitlines()
+    if torn:
+        rule = "an order is carried out on the parameters of its step"
+        raise Violation(rule, f"{len(torn)} times not; first: {torn[0]}")
+    _check_close(make)
+
+
+def _check_lagging(make: Callable[[], Engine], log: Path) -> None:
+    """Some workers lag behind for steps; the others must not be disturbed by that."""
+    faults = FaultPlan()
+    for step in range(0, 30, 10):
+        faults.slow(1, step, _SLOW)
+        faults.stop(2, step, _SLOW)
+    scheme = fractional(_WORKERS, 3)
+    heard = _check(make(), scheme, faults, log, slow=(3,), steps=30)
+    if all(worker in heard[0] for worker in range(_WORKERS)):
+        rule = "a step does not wait for workers it can do without"
+        raise Violation(rule, "all four were heard in a step with two of them held up")
+
+
+def _check_refusals(make: Callable[[], Engine], log: Path) -> None:
+    faults = FaultPlan()
+    for step, how in enumerate(("nan", "inf", "size", "step", "unknown", "repeat")):
+        faults.corrupt(step % _WORKERS, step, how)
+    _check(make(), uncoded(_WORKERS), faults, log, slow=(), steps=8)
+    _expect_fired(faults)
+
+
+def _check_losses(make: Callable[[], Engine], log: Path) -> None:
+    faults = FaultPlan().join(3, step=2).kill(0, step=1)
+    faults.kill(0, step=6).kill(1, step=6).kill(2, step=6)  # one more than tolerated
+    faults.leave(2, step=8).join(2, step=10)
+    heard = _check(make(), cyclic(_WORKERS, 2), faults, log, slow=(3,), steps=14)
+    _expect_fired(faults)
+    for worker, first, last in ((3, 0, 2), (2, 8, 10)):
+        if any(worker in heard[step] for step in range(first, last)):
+            raise Violation("who is away is not heard", f"worker {worker}")
+    uncoded_faults = FaultPlan().kill(2, step=2).kill(3, step=3, after=1)
+    _check(make(), uncoded(_WORKERS, pieces=2), uncoded_faults, log, slow=(), steps=5)
+    _expect_fired(uncoded_faults)
+
+
+def _expect_fired(faults: FaultPlan) -> None:
+    if not faults.all_fired:
+        missing = [str(f) for f in faults.planned if f not in faults.fired]
+        raise Violation("faults are carried out as planned", f"not {missing}")
+
+
+def _check_close(make: Callable[[], Engine]) -> None:
+    engine = make()
+    layout = Layout(parameters=2, gradient=2)
+    with tempfile.TemporaryDirectory() as folder:
+        engine.start(partial(_Probe, 2, str(Path(folder, "torn"))), layout, _WORKERS)
+        engine.close()
+        engine.close()
+
+
+def _check(
+    engine: Engine,
+    scheme: Scheme,
+    faults: FaultPlan,
+    log: Path,
+    slow: Sequence[int],
+    steps: int = 12,
+) -> list[tuple[int, ...]]:
+    """Run some steps, check every sum and every duty; return who was heard."""
+    layout = Layout(parameters=_LENGTH, gradient=_LENGTH)
+    watched = _Watched(engine, scheme.workers)
+    invariants, entries = Invariants(scheme), []
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        entries.append(Entry(event, tuple(commands)))
+        invariants(event, commands)
+
+    unit = np.zeros((1, scheme.workers))
+    unit[0, list(slow)] = _SLOW / 3
+    heard = []
+    try:
+        engine.start(
+            partial(_Probe, _LENGTH, str(log)),
+            layout,
+            scheme.workers,
+            faults=faults,
+            delays=Times(fixed=unit, unit=np.zeros_like(unit)),
+            parts=scheme.parts,
+        )
+        driver = Driver(watched, scheme, layout, patience=_PATIENCE, watch=watch)
+        parameters = np.empty(_LENGTH)
+        for step in range(steps):
+            parameters[:] = step
+            sum_ = driver.step(parameters)
+            parameters[:] = -1.0  # whoever reads it from here on reads the wrong one
+            _check_sum(sum_.vector, scheme, step)
+            heard.append(sum_.report.heard)
+        header = driver.header()
+    finally:
+        engine.close()
+    difference = replay(Trace(header, tuple(entries)), scheme)
+    if difference is not None:
+        raise Violation("a live run replays", str(difference))
+    return heard
+
+
+def _check_sum(vector: NDArray[Any], scheme: Scheme, step: int) -> None:
+    expected = np.zeros(_LENGTH + 2)
+    for part in range(scheme.parts):
+        expected += _sums(_LENGTH, part, step)
+    error = np.abs(vector - expected).max() / np.abs(expected).max()
+    if not error <= 1e-10:
+        detail = f"{scheme.name}, step {step}: off by {error:.3g} of its largest"
+        raise Violation("the sum is that of the part gradients", detail)
+
+
+def _sums(length: int, part: int, step: int) -> NDArray[np.float64]:
+    """Return what a part's message is to hold: different for every part and step."""
+    gradient = np.sin(np.arange(length) * (part + 1) + step)
+    return np.concatenate([gradient, [float(part), 1.0]])
+
+
+class _Probe:
+    """A job that looks whether its parameters are those of its step, all the while."""
+
+    def __init__(self, length: int, log: str) -> None:
+        self.layout = Layout(parameters=length, gradient=length)
+        self._log = log
+
+    def part(
+        self,
+        parameters: NDArray[Any],
+        part: int,
+        step: int,
+        coefficient: float,
+        out: NDArray[Any],
+    ) -> None:
+        for _ in range(3):
+            if parameters.min() != step or parameters.max() != step:
+                with open(self._log, "a") as log:
+                    log.write(f"part {part}, step {step}: {parameters[[0, -1]]}\n")
+            time.sleep(0.001)
+        np.multiply(_sums(len(parameters), part, step), coefficient, out=out)
+
+
+class _Watched:
+    """An engine, with somebody who looks at what it hands out."""
+
+    def __init__(self, engine: Engine, workers: int) -> None:
+        self._engine = engine
+        self._last = -math.inf
+        self._alive = [True] * workers
+        self._done: dict[tuple[int, int], int] = {}  # (step, segment) -> parts merged
+        self._closed: set[tuple[int, int]] = set()
+        self._asked: dict[tuple[int, int], int] = {}  # (step, segment) -> worker
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    def start(
+        self, make: Callable[[], Job], layout: Layout, workers: int, **options: Any
+    ) -> None:
+        self._engine.start(make, layout, workers, **options)
+
+    def now(self) -> float:
+        now = self._engine.now()
+        if now < self._last:
+            raise Violation("time does not go back", f"{now} after {self._last}")
+        self._last = now
+        return now
+
+    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+        self._engine.publish(step, parameters)
+
+    def give(self, order: Order) -> None:
+        if isinstance(order, Assign):
+            self._asked[order.step, order.segment.id] = order.segment.worker
+        self._engine.give(order)
+
+    def finish(self, step: int) -> None:
+        self._engine.finish(step)
+
+    def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
+        first = self._engine.combine(weights).copy()
+        second = self._engine.combine(weights)
+        if not np.array_equal(first, second, equal_nan=True):
+            raise Violation("what was handed out does not change", f"{weights}")
+        return second
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def next_event(self, timeout: float) -> Event | None:
+        event = self._engine.next_event(timeout)
+        if event is None:
+            return None
+        if event.at < self._last:
+            raise Violation("time does not go back", f"{event} after {self._last}")
+        self._last = event.at
+        match event:
+            case WorkerLost(worker) | WorkerJoined(worker):
+                joined = isinstance(event, WorkerJoined)
+                if self._alive[worker] == joined:
+                    raise Violation("lives begin and end in turn", f"{event}")
+                self._alive[worker] = joined
+            case Progressed() | MessageArrived() | MessageFailed():
+                if not self._alive[event.worker]:
+                    raise Violation("a loss is the last word of a life", f"{event}")
+                self._in_order(event)
+        return event
+
+    def _in_order(self, event: Progressed | MessageArrived | MessageFailed) -> None:
+        if isinstance(event, Progressed):
+            key = event.step, event.segment
+            if self._asked.get(key) != event.worker:
+                raise Violation("workers report what they were given", f"{event}")
+            before = self._done.get(key, 0)
+            grew = event.done > before or (event.closed and event.done == before)
+            if key in self._closed or not grew:
+                raise Violation("reports come in order", f"{event} after {before}")
+            self._done[key] = event.done
+            if event.closed:
+                self._closed.add(key)
+        elif isinstance(event, MessageArrived):
+            for segment, done in event.cuts:
+                key = event.step, segment
+                if self._done.get(key, done) != done:
+                    rule = "a message comes after what it holds was reported"
+                    raise Violation(rule, f"{structs.asdict(event)}")
