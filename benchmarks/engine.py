@@ -3,13 +3,13 @@
     python benchmarks/engine.py            # about two minutes, up to 4 GB of memory
     python benchmarks/engine.py --quick    # smaller messages, for a look
 
-Eight workers, one thread a process, medians of interleaved rounds.
+Eight workers (four with --quick), one thread a process, medians of interleaved rounds.
 
 - A step beyond compute: parameters published, orders given, messages checked, heard and
   added up, while the job itself computes nothing; beside gloo's all_reduce of as many
-  bytes on eight processes, timed from a barrier on, the slowest of the eight.
+  bytes on as many processes, timed from a barrier on, by the slowest.
 - Publishing and adding up, in bytes read and written a second, beside a plain copy.
-- Starting eight workers, beside eight Python processes that import numpy.
+- Starting the workers, beside as many Python processes that import numpy.
 - From SIGKILL to the loss being handed out, and to the next life being ready.
 
 Exit code 1 if an aim is missed.
@@ -38,9 +38,9 @@ from codedgrad.jobs import Layout
 from codedgrad.schemes import uncoded
 
 QUICK = "--quick" in sys.argv[1:]
-WORKERS = 8
-MEGABYTES = (1, 4) if QUICK else (1, 10, 100)
-ROUNDS = {1: 30, 4: 10, 10: 15, 100: 7}
+WORKERS = 4 if QUICK else 8
+MEGABYTES = (1,) if QUICK else (1, 10, 100)
+ROUNDS = {1: 30, 10: 15, 100: 7}
 DTYPE = np.dtype(np.float32)
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
@@ -82,7 +82,7 @@ class Gloo:
         store = str(Path(self._folder.name, "store"))
         self._ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, "--gloo", store, str(rank)],
+                [sys.executable, __file__, "--gloo", store, str(rank), str(WORKERS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -112,13 +112,13 @@ class Gloo:
         self._folder.cleanup()
 
 
-def gloo_rank(store: str, rank: int) -> None:
+def gloo_rank(store: str, rank: int, ranks: int) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=WORKERS
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks
     )
     tensors: dict[int, torch.Tensor] = {}
     for line in sys.stdin:
@@ -175,17 +175,17 @@ def bandwidths(missed: list[str]) -> None:
     megabytes = MEGABYTES[-1]
     length = megabytes * 1_000_000 // DTYPE.itemsize
     print(f"\nbytes read and written a second, rows of {megabytes} MB")
-    table = np.empty((2 * WORKERS, length), dtype=DTYPE)
+    table = np.empty((8, length), dtype=DTYPE)
     table[:] = 1.0
     out = np.zeros(length, dtype=DTYPE)
     source, target = np.ones(length, dtype=DTYPE), np.zeros(length, dtype=DTYPE)
-    every, some = list(range(WORKERS)), [0, 1, 2, 4, 5, 7]
-    weights = [0.5 + 0.1 * i for i in range(WORKERS)]
+    every, some = list(range(8)), [0, 1, 2, 4, 5, 7]
+    weights = [0.5 + 0.1 * i for i in range(8)]
     acts: dict[str, tuple[Callable[[], object], int, float]] = {
         "plain copy": (lambda: np.copyto(target, source), 2, 0.0),
         "publish (copy to shared memory)": (publisher(length), 2, 0.0),
         "combine, 8 rows, weights 1": (
-            lambda: weighted_sum(table, every, [1.0] * WORKERS, out), 9, 0.8,
+            lambda: weighted_sum(table, every, [1.0] * 8, out), 9, 0.8,
         ),
         "combine, 8 rows, any weights": (
             lambda: weighted_sum(table, every, weights, out), 9, 0.8,
@@ -222,7 +222,7 @@ def publisher(length: int) -> Callable[[], object]:
 def starting() -> None:
     layout = Layout(parameters=10, gradient=10)
     ours, theirs, raw = [], [], []
-    for _ in range(2 if QUICK else 5):
+    for _ in range(1 if QUICK else 5):
         engine = Local()
         begun = time.perf_counter()
         engine.start(lambda: Nothing(layout), layout, WORKERS)
@@ -296,6 +296,6 @@ if __name__ == "__main__":
     if not ONE_THREAD.items() <= os.environ.items():  # numpy has read it: once more
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_THREAD)
     elif sys.argv[1:2] == ["--gloo"]:
-        gloo_rank(sys.argv[2], int(sys.argv[3]))
+        gloo_rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
         sys.exit(main())

@@ -24,6 +24,7 @@ class Lane:
         life: How many processes have had it.
         channel: To the one that has it; None if nobody has.
         is_up: It is ready for orders, and the coordinator thinks so too.
+        is_doomed: It was killed on purpose, and its end is not heard of yet.
         pid: Its process id; 0 if not known.
         nursery: The process id of the nursery that forked it.
         in_hand: The step it has something in hand of; None: it is idle.
@@ -35,6 +36,7 @@ class Lane:
         self.life = 0
         self.channel: Channel | None = None
         self.is_up = False
+        self.is_doomed = False
         self.pid = 0
         self.nursery = 0
         self.in_hand: int | None = None
@@ -54,7 +56,8 @@ class Lane:
         """End a life."""
         if self.channel is not None:
             self.channel.close()
-        self.channel, self.is_up, self.pid = None, False, 0
+        self.channel, self.pid = None, 0
+        self.is_up = self.is_doomed = False
         self.in_hand, self.version, self._given = None, -1, 0
         self._waiting.clear()
         self._failures = 1 if at - self._born > _SHORT else self._failures + 1

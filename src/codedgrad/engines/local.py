@@ -316,6 +316,7 @@ class Local:
                 fault = self._faults.note(id_)
                 if fault.kind == "stop":
                     self._go_on_later(lane, fault.seconds)
+                lane.is_doomed |= fault.kind == "kill"
             case Crashed(step, part, text):
                 self._crashed(lane, step, part, text)
 
@@ -440,6 +441,7 @@ class Local:
         for fault in self._faults.due("kill", step, lane.worker):
             self._faults.note(fault.id)
             _kill(lane.pid, signal.SIGKILL)
+            lane.is_doomed = True
 
     def _go_on_later(self, lane: Lane, seconds: float) -> None:
         life = lane.life
@@ -455,10 +457,11 @@ class Local:
             self._faults.note(fault.id)
         for fault in self._faults.due("join", step):
             lane = self._lanes[fault.worker]
-            if lane.channel is None:
-                self._spawn(lane)
-                self._wait(lambda lane=lane: lane.is_up, "to join")  # type: ignore[misc]
-                self._faults.note(fault.id)
+            if lane.is_doomed:
+                self._wait(lambda lane=lane: lane.channel is None, "to end")  # type: ignore[misc]
+            self._spawn(lane)
+            self._wait(lambda lane=lane: lane.is_up, "to join")  # type: ignore[misc]
+            self._faults.note(fault.id)
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:
         told = self.now() + _SLOW_START

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import pickle
 import select
@@ -226,6 +227,8 @@ def _threads() -> int:
 
 def main(fd: int) -> None:
     """Serve the root at the other end of a socket."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a killed process flushes nothing
     with suppress(ConnectionError):  # the root is gone
         _Nursery(socket.socket(fileno=fd)).run()
 

@@ -1,0 +1,122 @@
+"""The conformance suite of engines: ours passes, broken ones do not."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from codedgrad.core import Event, MessageArrived, Patience, WorkerLost
+from codedgrad.engines import Local
+from codedgrad.engines import local as local_module
+from codedgrad.engines.rows import Rows
+from codedgrad.errors import Violation
+from codedgrad.testing import check_engine
+
+suite: Any = importlib.import_module(check_engine.__module__)  # not the function
+
+
+def test_the_local_engine_passes() -> None:
+    check_engine(lambda: Local(open_segments=20))
+
+
+class Backwards(Local):
+    """Stamps events with a clock that runs down."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        event = super().next_event(timeout)
+        return event and msgspec.structs.replace(event, at=-event.at)
+
+
+class OutOfOrder(Local):
+    """Hands out what it hears, the last first."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        if len(self._pending) > 1:
+            self._pending.append(self._pending.popleft())
+        return super().next_event(timeout)
+
+
+class Undead(Local):
+    """Lets a worker that is lost speak once more."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        event = super().next_event(timeout)
+        if isinstance(event, WorkerLost):
+            self._pending.append(MessageArrived(0, event.worker, 1, ((0, 1),), 0.0))
+        return event
+
+
+class Torn(Local):
+    """Writes all parameters to one place, whoever reads there."""
+
+    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+        for lane in self._lanes:
+            lane.version = -1
+        super().publish(step, parameters)
+
+
+class Wrong(Local):
+    """Adds up, but forgets the last."""
+
+    def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
+        return super().combine(weights[:-1])
+
+
+class Fickle(Local):
+    """Adds up something else every time."""
+
+    def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
+        total = super().combine(weights)
+        total += np.random.default_rng().random()
+        return total
+
+
+class Waiting(Local):
+    """Hands out nothing while anybody is busy."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        until = self.now() + timeout
+        while any(w.in_hand is not None for w in self._lanes) and self.now() < until:
+            self._poll(until - self.now())
+        return super().next_event(timeout)
+
+
+@pytest.mark.parametrize(
+    ("broken", "check", "rule"),
+    [
+        (Backwards, suite._check_sums, "time does not go back"),
+        (OutOfOrder, suite._check_sums, "in order|comes after"),
+        (Undead, suite._check_losses, "a loss is the last word of a life"),
+        (Torn, suite._check_lagging, "carried out on the parameters of its step"),
+        (Wrong, suite._check_sums, "the sum is that of the part gradients"),
+        (Fickle, suite._check_sums, "what was handed out does not change"),
+        (Waiting, suite._check_lagging, "can do without"),
+    ],
+)
+def test_a_broken_engine_is_found_out(
+    broken: type[Local],
+    check: Callable[[type[Local]], None],
+    rule: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suite, "_PATIENCE", Patience(least=3.0, first=3.0))
+    with pytest.raises(Violation, match=rule):
+        check(broken)
+
+
+def test_an_engine_that_overwrites_rows_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OneRow(Rows):
+        def give(self, segment: Any) -> int:
+            super().give(segment)
+            self._row[segment.id] = segment.worker
+            return int(segment.worker)
+
+    monkeypatch.setattr(local_module, "Rows", OneRow)
+    with pytest.raises(Violation, match="the sum is that of the part gradients"):
+        suite._check_sums(lambda: Local(open_segments=20))
