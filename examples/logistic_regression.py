@@ -102,14 +102,12 @@ def compare(asked):
         print(f"{name:<30} {step:>9.4f} {run.score[-1]:>9.3f} {late:>14} {off:>12.1e}")
         for fault in faults.planned:
             if fault.kind == "kill" and fault not in faults.fired:
-                print(f"  {fault}: not done, it was late and never began that step")
+                print(f"  {fault}: not done, it was given nothing in that step")
 
 
 def announce(asked, samples):
     who = [f"{worker} takes {s:g} s longer a step" for worker, s in asked.slow]
-    who += [
-        f"{worker} is killed as it begins step {step}" for worker, step in asked.kill
-    ]
+    who += [f"{worker} is killed in step {step}" for worker, step in asked.kill]
     print(DATA)
     half = FEATURES // 2
     print(
@@ -186,7 +184,7 @@ def parser():
         action="append",
         default=[],
         metavar="WORKER@STEP",
-        help="killed as it begins that step",
+        help="killed by SIGKILL when that step is handed out",
     )
     add("--seed", type=whole(0), default=0, metavar="N", help="of the data; default: 0")
     add(
