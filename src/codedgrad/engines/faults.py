@@ -58,6 +58,9 @@ CORRUPTIONS = ("nan", "inf", "size", "step", "unknown", "repeat")
 that is sent twice."""
 
 
+_DELAYS = "delays"  # marks what was not planned, but follows from delays
+
+
 class Fault(Struct, frozen=True, gc=False):
     """Some trouble for a worker in a step; see the module's docstring."""
 
@@ -84,7 +87,7 @@ class FaultPlan:
 
     Attributes:
         planned: In the order they were added.
-        fired: In the order they happened.
+        fired: In the order they happened, in the last run.
 
     Example:
         >>> faults = FaultPlan().slow(worker=3, step=5, seconds=2.0).kill(1, step=7)
@@ -151,12 +154,21 @@ class FaultPlan:
 
     # -- for engines -----------------------------------------------------------------
 
-    def check(self, workers: int) -> None:
-        """Raise unless all faults are about workers that there are."""
+    def begin(self, workers: int) -> None:
+        """Begin a run: nothing has fired yet, and nobody is away by his delays.
+
+        Raises:
+            InvalidScenario: If a fault is about a worker that there is not.
+        """
+        self.planned = [fault for fault in self.planned if fault.how != _DELAYS]
         for fault in self.planned:
             if fault.worker >= workers:
                 problem = f"{fault}, but there are {workers} workers"
                 raise InvalidScenario("faults", problem, f"workers below {workers}")
+        self.fired = []
+        self._left = {}
+        for fault in self.planned:
+            self._left.setdefault(fault.step, []).append(fault)
 
     def note(self, id_: int) -> Fault:
         """Note that a fault is being carried out."""
@@ -216,9 +228,9 @@ def away(plan: FaultPlan, times: Times) -> Times:
         was = True
         for step, is_ in enumerate(there[:, worker].tolist()):
             if was and not is_:
-                plan.leave(worker, step)
+                plan._add("leave", worker, step, how=_DELAYS)
             elif is_ and not was:
-                plan.join(worker, step)
+                plan._add("join", worker, step, how=_DELAYS)
             was = is_
     fixed, unit = (np.where(there, x, 0.0) for x in (times.fixed, times.unit))
     return Times(fixed=fixed, unit=unit)

@@ -139,8 +139,8 @@ class Local:
         elif delays.fixed.shape[1] != workers:
             problem = f"has times for {delays.fixed.shape[1]} workers"
             raise InvalidScenario("delays", problem, f"times for {workers}")
+        self._faults.begin(workers)
         delays = away(self._faults, delays)
-        self._faults.check(workers)
         job = packed(make)
         shape = Shape.of(layout, workers, self.capabilities.rows_per_worker)
         shared = Shared(shape.size, shape.least, self._folder)
