@@ -106,14 +106,20 @@ class Children:
         finally:
             self._link.setblocking(False)
 
-    def close(self) -> None:
-        """End the nursery, and with it all workers; harmless if repeated."""
+    def close(self) -> bool:
+        """End the nursery, and with it all workers; harmless if repeated.
+
+        Returns:
+            Whether it ended by itself. One that was killed has left its workers, and
+            those that are stopped or busy do not see our end close.
+        """
         self.channel.close()
         try:
             self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:  # stopped, say; workers see our end close
+        except subprocess.TimeoutExpired:  # stopped, say
             self._process.kill()
             self._process.wait()
+        return self._process.returncode == 0
 
 
 def _environment() -> dict[str, str]:

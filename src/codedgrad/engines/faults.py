@@ -160,7 +160,10 @@ class FaultPlan:
         Raises:
             InvalidScenario: If a fault is about a worker that there is not.
         """
-        self.planned = [fault for fault in self.planned if fault.how != _DELAYS]
+        own = [fault for fault in self.planned if fault.how != _DELAYS]
+        self.planned = [
+            msgspec.structs.replace(fault, id=id_) for id_, fault in enumerate(own)
+        ]
         for fault in self.planned:
             if fault.worker >= workers:
                 problem = f"{fault}, but there are {workers} workers"

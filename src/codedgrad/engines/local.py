@@ -475,10 +475,10 @@ class Local:
     def _signal(self, lane: Lane, life: int, number: signal.Signals) -> None:
         if lane.life != life or lane.channel is None:
             return
-        if lane.nursery == self._children.pid:
-            self._children.signal(lane.worker, life, number)
-        elif lane.pid:  # its nursery died before it
+        if lane.pid:  # its nursery may have died, and we have not heard of it yet
             _kill(lane.pid, number)
+        else:
+            self._children.signal(lane.worker, life, number)
 
     def _plan(self, seconds: float, act: Callable[[], None]) -> None:
         self._planned += 1
@@ -514,14 +514,17 @@ class _Held:
     def close(self) -> None:
         if os.getpid() != self._owner:
             return  # a fork of the root: none of this is its own
+        left = []  # whose nursery died before them
         for lane in self.lanes:
             if lane.channel is not None:
                 lane.channel.close()
-                stray = self.children is None or lane.nursery != self.children.pid
-                if lane.pid and stray:  # its nursery died before it
-                    _kill(lane.pid, signal.SIGKILL)
+                left.append(lane)
         self.selector.close()
-        if self.children is not None:
-            self.children.close()
+        children = self.children
+        if children is not None and children.close():
+            left = [lane for lane in left if lane.nursery != children.pid]
+        for lane in left:
+            if lane.pid:
+                _kill(lane.pid, signal.SIGKILL)
         if self.memory is not None:
             self.memory.close()
