@@ -229,12 +229,14 @@ class JobFailed(CodedgradError, RuntimeError):
     Attributes:
         where: Where that was, such as `worker 3, step 7, part 2`.
         traceback: As the worker would have printed it.
+        training: The run so far, if a whole run has ended by it.
     """
 
     def __init__(self, where: str, traceback: str) -> None:
         super().__init__(where, traceback)
         self.where = where
         self.traceback = traceback
+        self.training: object = None
 
     def __str__(self) -> str:
         last = self.traceback.strip().splitlines()[-1]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-import codedgrad
+from codedgrad.engines import unpacking
 from codedgrad.engines.faults import Fault
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
 from codedgrad.engines.wire import Channel
@@ -31,7 +31,7 @@ _ONE_THREAD = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-_PATIENCE = 10.0  # seconds for the nursery to end
+_PATIENCE = 3.0  # seconds for the nursery to end
 
 _decode = msgspec.msgpack.Decoder(Born | Failed | Died).decode
 
@@ -42,7 +42,7 @@ def packed(make: Callable[[], Any]) -> bytes:
 
     try:
         data: bytes = cloudpickle.dumps(make)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+    except Exception as error:  # whatever its parts raise when they are pickled
         problem = f"the job cannot be sent to the workers: {error}"
         advice = "opening files, locks and connections inside the job itself"
         raise EngineFailed(problem, advice) from None
@@ -57,14 +57,17 @@ class Children:
     """
 
     def __init__(self) -> None:
+        if unpacking.is_going_on:
+            problem = "training was started by a module that the workers import"
+            advice = 'calling train under `if __name__ == "__main__":` there'
+            raise EngineFailed(problem, advice)
         ours, theirs = socket.socketpair()
         with theirs:
-            nursery = [sys.executable, "-m", "codedgrad.engines.nursery"]
             self._process = subprocess.Popen(
-                [*nursery, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _program(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
                 start_new_session=True,  # Ctrl-C reaches the root alone
             )
         self._link = ours
@@ -106,24 +109,28 @@ class Children:
         finally:
             self._link.setblocking(False)
 
-    def close(self) -> bool:
-        """End the nursery, and with it all workers; harmless if repeated.
-
-        Returns:
-            Whether it ended by itself. One that was killed has left its workers, and
-            those that are stopped or busy do not see our end close.
-        """
+    def close(self) -> None:
+        """End the nursery, all workers, and whatever those have started."""
         self.channel.close()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:  # stopped, say
-            self._process.kill()
-            self._process.wait()
-        return self._process.returncode == 0
+        if self._process.returncode is not None:
+            return
+        deadline = time.monotonic() + _PATIENCE
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # it leads their group
+        self._process.wait()
+
+    def _has_ended(self) -> bool:
+        """Whether it has, without letting its number go: the group still bears it."""
+        how = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self._process.pid, how) is not None
 
 
-def _environment() -> dict[str, str]:
-    """Return the nursery's: one thread a process, and this very codedgrad."""
-    here = str(Path(codedgrad.__file__).parents[1])
-    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": path}
+def _program(fd: int) -> str:
+    """Return what the nursery runs: with the root's modules, wherever they are."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    return (
+        f"import sys; sys.path[:] = {path!r}; "
+        f"from codedgrad.engines.nursery import main; main({fd})"
+    )

@@ -24,6 +24,7 @@ from codedgrad.core import (
     Patience,
     Scheme,
     State,
+    StepCancelled,
     StepStarted,
     TimerFired,
     WakeAt,
@@ -125,6 +126,7 @@ class Driver:
             StepGivenUp: If it cannot be had; the next step may be tried all the same.
         """
         engine, step = self._engine, self._next
+        self._abandon()
         self._next += 1
         engine.publish(step, parameters)
         while (event := engine.next_event(0.0)) is not None:  # of the step before
@@ -150,6 +152,13 @@ class Driver:
         with np.errstate(over="ignore", invalid="ignore"):
             finite = bool(np.isfinite(vector.sum())) or bool(np.isfinite(vector).all())
         return Sum(step, vector, self._layout, finite, contradicted, decoding, report)
+
+    def _abandon(self) -> None:
+        """Close a step that an exception has left open."""
+        state = self.coordinator.state
+        if state is not None:
+            self._feed(StepCancelled(state.step, self._engine.now()))
+            self._engine.finish(state.step)
 
     def header(self, seed: int | None = None, note: str = "") -> Header:
         """Return the header of this run's trace; with it a replay decides the same."""

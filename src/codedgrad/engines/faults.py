@@ -209,7 +209,8 @@ class FaultPlan:
         """Return the workers that are not there in the beginning: late joiners."""
         first: dict[int, Fault] = {}
         for fault in sorted(self.planned, key=lambda f: f.step):
-            first.setdefault(fault.worker, fault)
+            if fault.kind in ("kill", "leave", "join"):
+                first.setdefault(fault.worker, fault)
         return {worker for worker, fault in first.items() if fault.kind == "join"}
 
 

@@ -26,7 +26,6 @@ class Lane:
         is_up: It is ready for orders, and the coordinator thinks so too.
         is_doomed: It was killed on purpose, and its end is not heard of yet.
         pid: Its process id; 0 if not known.
-        nursery: The process id of the nursery that forked it.
         in_hand: The step it has something in hand of; None: it is idle.
         version: Of the parameters that it has in hand.
     """
@@ -38,7 +37,6 @@ class Lane:
         self.is_up = False
         self.is_doomed = False
         self.pid = 0
-        self.nursery = 0
         self.in_hand: int | None = None
         self.version = -1
         self._given = 0
@@ -46,10 +44,10 @@ class Lane:
         self._born = 0.0
         self._failures = 0
 
-    def begin(self, channel: Channel, nursery: int, at: float) -> None:
+    def begin(self, channel: Channel, at: float) -> None:
         """Begin a life."""
         self.life += 1
-        self.channel, self.nursery = channel, nursery
+        self.channel = channel
         self._born = at
 
     def end(self, at: float) -> None:

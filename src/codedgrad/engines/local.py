@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import os
 import selectors
 import signal
-import sys
 import time
 import weakref
 from collections import Counter, deque
@@ -40,6 +40,7 @@ from codedgrad.core import (
     MessageFailed,
     Order,
     Progressed,
+    Upload,
     WorkerJoined,
     WorkerLost,
 )
@@ -115,6 +116,7 @@ class Local:
         self._crashes: set[tuple[int, int]] = set()
         self._nurseries = 0
         self._started = False
+        self._is_joining = False
         self._held = _Held()
         self._end = weakref.finalize(self, self._held.close)
 
@@ -148,7 +150,6 @@ class Local:
         self._shared_fd = shared.fd
         self._rows = Rows(self._memory)
         self._prepare = Prepare(
-            path=[os.path.abspath(entry) for entry in sys.path],
             preload=self._preload,
             job=job,
             shape=shape,
@@ -156,6 +157,14 @@ class Local:
             part=delays.part(parts).T.tolist(),
         )
         self._lanes = self._held.lanes = [Lane(number) for number in range(workers)]
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+        self._started = True
+
+    def _start_all(self) -> None:
         self._new_nursery()
         absent = self._faults.first_absent()
         for lane in self._lanes:
@@ -163,12 +172,7 @@ class Local:
                 self._pending.append(WorkerLost(lane.worker, 0.0))
             else:
                 self._spawn(lane)
-        try:
-            self._wait(lambda: all(w.is_up for w in self._lanes if w.life), "to start")
-        except BaseException:
-            self.close()
-            raise
-        self._started = True
+        self._wait(lambda: all(w.is_up for w in self._lanes if w.life), "to start")
 
     def now(self) -> float:
         """Return the seconds since the engine was made."""
@@ -176,6 +180,9 @@ class Local:
 
     def publish(self, step: int, parameters: NDArray[Any]) -> None:
         """Let all orders from now on be about a new step, and these parameters."""
+        if not self._started or not self._end.alive:
+            raise ProtocolError("the engine is not started, or closed")
+        parameters = np.asarray(parameters)
         versions = self._memory.versions
         if parameters.shape != versions.shape[1:]:
             problem = f"have shape {parameters.shape}"
@@ -196,9 +203,12 @@ class Local:
             return  # its loss is about to be handed out
         if isinstance(order, Assign):
             self._strike(lane, order.step)
-            give = Give(order, self._rows.give(order.segment), self._version)
+            row = self._rows.give(order.segment, order.message)
+            give = Give(order, row, self._version)
         else:
             give = Give(order)
+        if isinstance(order, Upload):
+            self._rows.expect(order.message, worker, order.segments)
         lane.give(give)
         if isinstance(order, Drop):
             self._rows.forget(worker)
@@ -287,6 +297,9 @@ class Local:
             self._signal(lane, lane.life, signal.SIGKILL)  # before it has a successor
             self._lose(lane)
             return
+        except BaseException:  # what else it said is lost: its next life starts clean
+            self._signal(lane, lane.life, signal.SIGKILL)
+            raise
         if not channel.is_open:
             self._lose(lane)
 
@@ -350,7 +363,9 @@ class Local:
     def _crashed(self, lane: Lane, step: int, part: int, text: str) -> None:
         if step < 0:
             where = f"worker {lane.worker}, while it was set up"
-            fatal = not self._started
+            fatal = not self._started or self._is_joining
+        elif part < 0:
+            where, fatal = f"worker {lane.worker}, in its loop; please report it", True
         else:
             where = f"worker {lane.worker}, step {step}, part {part}"
             fatal = (step, part) in self._crashes  # twice: it is the job
@@ -398,7 +413,10 @@ class Local:
             if not self._started:
                 problem = "the process that forks the workers could not start"
                 raise EngineFailed(problem, "reading what it has printed")
-            _log.warning("the process that forks the workers has died; another starts")
+            _log.warning(
+                "the process that forks the workers has died, and they with it; "
+                "all start again"
+            )
             self._new_nursery()
 
     def _spawn(self, lane: Lane) -> None:
@@ -406,7 +424,7 @@ class Local:
             return
         faults = self._faults.for_workers()
         channel = self._children.spawn(lane.worker, lane.life + 1, faults)
-        lane.begin(channel, self._children.pid, self.now())
+        lane.begin(channel, self.now())
         self._held.selector.register(channel.link, selectors.EVENT_READ, lane)
 
     def _lose(self, lane: Lane) -> None:
@@ -415,7 +433,7 @@ class Local:
         self._held.selector.unregister(lane.channel.link)
         was_up = lane.is_up
         lane.end(self.now())
-        if was_up:
+        if was_up and self._started:
             self._pending.append(WorkerLost(lane.worker, 0.0))
         elif self._started:
             self._plan_life(lane)
@@ -459,8 +477,10 @@ class Local:
             lane = self._lanes[fault.worker]
             if lane.is_doomed:
                 self._wait(lambda lane=lane: lane.channel is None, "to end")  # type: ignore[misc]
+            self._is_joining = True
             self._spawn(lane)
             self._wait(lambda lane=lane: lane.is_up, "to join")  # type: ignore[misc]
+            self._is_joining = False
             self._faults.note(fault.id)
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:
@@ -468,9 +488,8 @@ class Local:
         while not done():
             self._poll(1.0)
             if self.now() > told:
-                told = float("inf")
-                missing = [w.worker for w in self._lanes if w.life and not w.is_up]
-                _log.warning("waiting for workers %s %s", missing, what)
+                told = math.inf
+                _log.warning("still waiting for workers %s", what)
 
     def _signal(self, lane: Lane, life: int, number: signal.Signals) -> None:
         if lane.life != life or lane.channel is None:
@@ -514,17 +533,11 @@ class _Held:
     def close(self) -> None:
         if os.getpid() != self._owner:
             return  # a fork of the root: none of this is its own
-        left = []  # whose nursery died before them
         for lane in self.lanes:
             if lane.channel is not None:
                 lane.channel.close()
-                left.append(lane)
         self.selector.close()
-        children = self.children
-        if children is not None and children.close():
-            left = [lane for lane in left if lane.nursery != children.pid]
-        for lane in left:
-            if lane.pid:
-                _kill(lane.pid, signal.SIGKILL)
+        if self.children is not None:
+            self.children.close()
         if self.memory is not None:
             self.memory.close()

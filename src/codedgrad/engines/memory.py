@@ -23,6 +23,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from codedgrad.engines.shared import Shared
+from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
 __all__ = ["Memory", "Shape"]
@@ -59,6 +60,15 @@ class Shape(Struct, frozen=True):
             dtype=layout.dtype,
             parameters_dtype=layout.parameters_dtype,
         )
+
+    def check(self, layout: Layout) -> None:
+        """Raise unless a job that was made is as long as was said."""
+        made = Shape.of(layout, self.workers, 1)
+        for name in ("parameters", "message", "dtype", "parameters_dtype"):
+            if getattr(made, name) != getattr(self, name):
+                problem = f"its {name} is {getattr(made, name)}"
+                wanted = f"{getattr(self, name)}, as the engine was told"
+                raise InvalidScenario("the job's layout", problem, wanted)
 
     @property
     def row_bytes(self) -> int:

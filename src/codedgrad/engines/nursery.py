@@ -1,4 +1,4 @@
-"""The process that workers are forked from: `python -m codedgrad.engines.nursery FD`.
+"""The process that workers are forked from; `Children` starts it.
 
 It imports the heavy libraries once, unpacks the job once, and never starts a thread;
 so workers start in milliseconds and share the job's data until they write to it. The
@@ -32,6 +32,7 @@ from typing import NoReturn
 import msgspec
 import numpy as np
 
+from codedgrad.engines import unpacking
 from codedgrad.engines.faults import Fault, Injector
 from codedgrad.engines.memory import Memory
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
@@ -50,7 +51,8 @@ from codedgrad.jobs import Job
 __all__ = ["main"]
 
 _HEAD = struct.Struct("<Q")
-_LOOK = 1.0  # seconds between looks at whether the root is still the parent
+_LONGEST = 20_000  # characters of a traceback
+_LOOK = 1000  # milliseconds between looks at whether the root is still the parent
 
 
 _decode = msgspec.msgpack.Decoder(Prepare | Spawn | Signal).decode
@@ -64,6 +66,9 @@ class _Nursery:
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._woken, False)
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the root's business
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
@@ -76,16 +81,19 @@ class _Nursery:
         finally:
             for pid in self._children:
                 os.kill(pid, signal.SIGKILL)
+            for pid in self._children:
+                os.waitpid(pid, 0)
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGKILL)  # what workers have started, and itself
 
     def _serve(self) -> bool:
-        control, wake = self._control.fileno(), self._wake
-        ready, _, _ = select.select([control, wake], [], [], _LOOK)
+        ready = {fd for fd, _ in self._poll.poll(_LOOK)}
         if os.getppid() != self._parent:
             return False
-        if wake in ready:
-            os.read(wake, 4096)
+        if self._wake in ready:
+            os.read(self._wake, 4096)
         self._reap()
-        if control not in ready:
+        if self._control.fileno() not in ready:
             return True
         received = self._receive()
         if received is None:
@@ -102,7 +110,7 @@ class _Nursery:
                         os.kill(pid, number)
         return True
 
-    def _receive(self) -> tuple[bytes, list[int]] | None:
+    def _receive(self) -> tuple[bytearray, list[int]] | None:
         head, descriptors, _, _ = socket.recv_fds(self._control, _HEAD.size, 4)
         if len(head) < _HEAD.size:
             return None
@@ -114,17 +122,21 @@ class _Nursery:
             if count == 0:
                 return None
             view = view[count:]
-        return bytes(frame), list(descriptors)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        return frame, list(descriptors)
 
     def _prepare(self, prepare: Prepare, descriptor: int) -> None:
-        sys.path[:] = prepare.path
+        unpacking.is_going_on = True
         try:
             for name in prepare.preload:
                 importlib.import_module(name)
             self._make: Callable[[], Job] = pickle.loads(prepare.job)
         except BaseException:
-            self._say(Failed(traceback.format_exc()))
+            self._say(Failed(_short(traceback.format_exc())))
             return
+        finally:
+            unpacking.is_going_on = False
         shape = prepare.shape
         self._memory = Memory(Shared.attach(descriptor, shape.size), shape)
         self._fixed, self._part = prepare.fixed, prepare.part
@@ -133,7 +145,14 @@ class _Nursery:
         self._say(Born(_threads()))
 
     def _spawn(self, spawn: Spawn, descriptor: int) -> None:
-        pid = os.fork()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            pid = os.fork()
+        except OSError as error:  # too many processes, or too little memory
+            print(f"codedgrad: a worker cannot be forked: {error}", file=sys.stderr)
+            os.close(descriptor)
+            return
         if pid == 0:
             self._control.close()
             signal.set_wakeup_fd(-1)
@@ -188,21 +207,29 @@ def _work(
     def say(said: list[Said]) -> None:
         line.send(encode(said))
 
+    step = -1
     try:
         job = make()
+        memory.shape.check(job.layout)
         injector = Injector(number, faults, fixed, part, say)
         worker = Worker(number, job, memory, say, injector)
         say([Ready(os.getpid())])
         threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
+        step = 0
         worker.run()
     except PartFailed as failed:
         text = "".join(traceback.format_exception(failed.__cause__))
-        say([Crashed(failed.task.step, failed.task.part, text)])
+        say([Crashed(failed.task.step, failed.task.part, _short(text))])
     except ConnectionError:
         return 0  # the root is gone
     except BaseException:
-        say([Crashed(-1, -1, traceback.format_exc())])
+        say([Crashed(step, -1, _short(traceback.format_exc()))])
     return 1
+
+
+def _short(text: str) -> str:
+    """Return the end of a traceback: the root may not be reading yet."""
+    return text[-_LONGEST:]
 
 
 def _listen(line: Line, worker: Worker) -> None:
@@ -231,7 +258,3 @@ def main(fd: int) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # a killed process flushes nothing
     with suppress(ConnectionError):  # the root is gone
         _Nursery(socket.socket(fileno=fd)).run()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

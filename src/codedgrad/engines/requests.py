@@ -14,7 +14,6 @@ class Prepare(Struct, frozen=True, tag=True):
     """Get ready: what to import, what to compute, and the shared memory (a descriptor).
 
     Attributes:
-        path: Where modules are found, as at the root.
         preload: Modules to import before anything is forked.
         job: A pickled function without arguments that makes the job.
         shape: Of the shared memory.
@@ -22,7 +21,6 @@ class Prepare(Struct, frozen=True, tag=True):
         part: Seconds to sleep for every part, a list per worker.
     """
 
-    path: list[str]
     preload: list[str]
     job: bytes
     shape: Shape

@@ -42,10 +42,14 @@ class Rows:
         self._segments: dict[int, Segment] = {}
         self._row: dict[int, int] = {}  # segment -> row
         self._copy: dict[int, NDArray[Any]] = {}  # segment -> its sum, copied out
+        self._asked: dict[int, tuple[int, frozenset[int]]] = {}  # message -> of whom
         self._sent: dict[int, tuple[tuple[int, int], ...]] = {}  # message -> cuts
 
-    def give(self, segment: Segment) -> int:
-        """Return a free row of the segment's worker, which is now the segment's."""
+    def give(self, segment: Segment, message: int | None = None) -> int:
+        """Return a free row of the segment's worker, which is now the segment's.
+
+        With a message id, its sum is to be sent as that message.
+        """
         taken = set(self._row.values())
         own = range(segment.worker, self._places * self._workers, self._workers)
         free = next((row for row in own if row not in taken), None)
@@ -53,7 +57,13 @@ class Rows:
             free = self._rescue(segment.worker)
         self._segments[segment.id] = segment
         self._row[segment.id] = free
+        if message is not None:
+            self.expect(message, segment.worker, (segment.id,))
         return free
+
+    def expect(self, message: int, worker: int, segments: tuple[int, ...]) -> None:
+        """Note that a worker was asked for a message of some sums."""
+        self._asked[message] = worker, frozenset(segments)
 
     def sent(
         self, worker: int, message: int, cuts: tuple[tuple[int, int], ...]
@@ -61,12 +71,11 @@ class Rows:
         """Note a message: its rows do not change any more.
 
         Returns:
-            False if it speaks of sums that its worker was not asked for.
+            False if its worker was not asked for it.
         """
-        known = self._segments
-        if any(i not in known or known[i].worker != worker for i, _ in cuts):
+        if self._asked.get(message) != (worker, frozenset(id_ for id_, _ in cuts)):
             return False
-        self._sent[message] = cuts
+        self._sent.setdefault(message, cuts)
         return True
 
     def forget(self, worker: int) -> None:

@@ -52,12 +52,10 @@ class Shared:
         self, size: int, least: int | None = None, folder: Path | None = None
     ) -> None:
         self.size = size
-        if folder is None and not hasattr(os, "memfd_create"):
-            folder = _usual_folder()
+        fd = None
         if folder is None:
-            self.fd = _nameless(size, size if least is None else least)
-        else:
-            self.fd = _unlinked(size, folder)
+            fd = _nameless(size, size if least is None else least)
+        self.fd = _unlinked(size, folder or _usual_folder()) if fd is None else fd
         self._map: mmap.mmap | None = mmap.mmap(self.fd, size)
 
     @classmethod
@@ -85,7 +83,8 @@ class Shared:
         self._map = None
 
 
-def _nameless(size: int, least: int) -> int:
+def _nameless(size: int, least: int) -> int | None:
+    """Return a descriptor, or None where the system has no such thing."""
     room = available_memory()
     if least > room:
         raise EngineFailed(
@@ -93,7 +92,10 @@ def _nameless(size: int, least: int) -> int:
             f"this machine has {_megabytes(room)} left",
             "fewer workers, a smaller model, or float32 messages",
         )
-    fd = os.memfd_create("codedgrad", os.MFD_CLOEXEC)
+    try:
+        fd = os.memfd_create("codedgrad", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):  # not Linux, or not allowed
+        return None
     os.ftruncate(fd, size)
     return fd
 

@@ -15,7 +15,7 @@ from codedgrad.engines.drive import Driver
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.local import Local
 from codedgrad.engines.protocol import Engine
-from codedgrad.errors import StepGivenUp
+from codedgrad.errors import JobFailed, StepGivenUp
 from codedgrad.jobs import Descent, Gradient, NumpyJob, Training, Update
 from codedgrad.trace import Recorder, StepReport
 
@@ -53,7 +53,8 @@ def train(
         rate: Step size, unless `update` is given.
         update: What to do with a mean gradient; runs here.
         evaluate: Scores the parameters after every step; runs here.
-        engine: What the workers are; by default processes of this machine.
+        engine: What the workers are; by default processes of this machine. It is
+            closed at the end.
         delays: What every part is to take longer, to rehearse: a model, or times.
         seed: Of the delays.
         faults: What to do to workers on purpose.
@@ -65,9 +66,10 @@ def train(
 
     Raises:
         StepGivenUp: If a step cannot be finished; its `training` is the run so far.
-        JobFailed: If `gradient` raises twice for the same part.
+        JobFailed: If `gradient` raises twice for the same part; likewise.
 
     Example:
+        >>> import numpy as np
         >>> from codedgrad.schemes import fractional
         >>> def gradient(x, part, step):  # of (x - part)^2 / 2: the best x is 1.5
         ...     return float((x[0] - part) ** 2 / 2), 1.0, x - part
@@ -103,7 +105,7 @@ def train(
         for _ in range(steps):
             try:
                 sum_ = driver.step(descent.parameters)
-            except StepGivenUp as error:
+            except (StepGivenUp, JobFailed) as error:
                 error.training = descent.training(done)
                 raise
             descent.take(sum_.vector, engine.now() - begun)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
@@ -89,7 +90,7 @@ class Fired(Struct, frozen=True, gc=False, tag=True, array_like=True):
 
 
 class Crashed(Struct, frozen=True, gc=False, tag=True, array_like=True):
-    """Last words: the job raised; step and part are -1 if while it was set up."""
+    """Last words: the job raised. Step -1: in its set-up; part -1: our mistake."""
 
     step: int
     part: int
@@ -165,8 +166,10 @@ class Channel:
         return frames
 
     def close(self) -> None:
-        """Close it; the other end sees that."""
+        """Close it; the other end sees that, even if a fork of ours has a copy."""
         self.is_open = False
+        with suppress(OSError):  # the other end was faster
+            self.link.shutdown(socket.SHUT_RDWR)
         self.link.close()
 
 

@@ -120,7 +120,7 @@ class Worker:
             self._injector.before_part(task.step, computed)
             try:
                 self._job.part(parameters, task.part, task.step, task.coefficient, out)
-            except Exception as error:
+            except BaseException as error:  # sys.exit() too
                 raise PartFailed(task) from error
             self._injector.after_part(task.step, computed + 1)
             with self._changed:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs.arrays import REAL, Floats, Gradient, NumpyJob
+from codedgrad.jobs.job import DTYPES
 
 __all__ = ["Descent", "Training", "Update", "single_process"]
 
@@ -80,6 +81,13 @@ class Descent:
         evaluate: Callable[[Floats], float] | None = None,
         dtype: str = "float64",
     ) -> None:
+        if steps < 0:
+            raise InvalidScenario("steps", f"is {steps}", "0 or more")
+        if dtype not in DTYPES:
+            raise InvalidScenario("dtype", f"is {dtype!r}", " or ".join(DTYPES))
+        if np.asarray(parameters).dtype.kind not in REAL:
+            problem = f"are of type {np.asarray(parameters).dtype}"
+            raise InvalidScenario("parameters", problem, "real numbers")
         self.parameters: NDArray[Any] = np.array(parameters, dtype=dtype)
         if self.parameters.ndim != 1:
             problem = f"has shape {self.parameters.shape}"
