@@ -1,7 +1,7 @@
 """The conformance suite of engines: ours passes, broken ones do not."""
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -59,6 +59,23 @@ class Torn(Local):
         super().publish(step, parameters)
 
 
+class Lingering(Local):
+    """Leaves its workers behind."""
+
+    def close(self) -> None:
+        LEFT_BEHIND.append(super().close)
+
+
+LEFT_BEHIND: list[Callable[[], None]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    yield
+    while LEFT_BEHIND:
+        LEFT_BEHIND.pop()()
+
+
 class Wrong(Local):
     """Adds up, but forgets the last."""
 
@@ -94,6 +111,7 @@ class Waiting(Local):
         (Torn, suite._check_lagging, "carried out on the parameters of its step"),
         (Wrong, suite._check_sums, "the sum is that of the part gradients"),
         (Fickle, suite._check_sums, "what was handed out does not change"),
+        (Lingering, suite._check_close, "no process is left"),
         (Waiting, suite._check_lagging, "can do without"),
     ],
 )
@@ -104,6 +122,7 @@ def test_a_broken_engine_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(suite, "_PATIENCE", Patience(least=3.0, first=3.0))
+    monkeypatch.setattr(suite, "_GONE", 0.5)
     with pytest.raises(Violation, match=rule):
         check(broken)
 
@@ -112,8 +131,8 @@ def test_an_engine_that_overwrites_rows_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class OneRow(Rows):
-        def give(self, segment: Any) -> int:
-            super().give(segment)
+        def give(self, segment: Any, message: int | None = None) -> int:
+            super().give(segment, message)
             self._row[segment.id] = segment.worker
             return int(segment.worker)
 

@@ -6,6 +6,7 @@ Real workers, real clocks, real signals. Nothing here depends on how fast they a
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ _LAYOUT = Layout(parameters=_LENGTH, gradient=_LENGTH)
 _PATIENCE = Patience(least=30.0, first=30.0)
 _SLOW = 0.15  # seconds
 _FOREVER = 1e6  # seconds
+_GONE = 20.0  # seconds; only what hangs takes so long
 
 
 def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> None:
@@ -73,7 +75,9 @@ def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> N
 def _check_sums(make: Callable[[], Engine]) -> None:
     for scheme in (uncoded(_WORKERS), fractional(_WORKERS, 1), cyclic(_WORKERS, 2)):
         _check(make(), scheme, FaultPlan(), slow=())
-    if make().capabilities.rows_per_worker >= 20:
+    engine = make()
+    engine.close()
+    if engine.capabilities.rows_per_worker >= 20:
         everything = Everything(_WORKERS, each=4, copies=3)
         _check(make(), everything, FaultPlan(), slow=(1,), steps=6)
 
@@ -121,9 +125,11 @@ def _expect_fired(faults: FaultPlan) -> None:
 def _check_close(make: Callable[[], Engine]) -> None:
     engine = make()
     with tempfile.TemporaryDirectory() as folder:
-        _start(engine, uncoded(_WORKERS), FaultPlan(), (), Path(folder, "torn"))
+        log = Path(folder, "torn")
+        _start(engine, uncoded(_WORKERS), FaultPlan(), (), log)
         engine.close()
         engine.close()
+        _check_gone(log)
 
 
 def _check(
@@ -151,6 +157,7 @@ def _check(
         finally:
             engine.close()
         torn = log.read_text().splitlines()
+        _check_gone(log)
     if torn:
         rule = "an order is carried out on the parameters of its step"
         raise Violation(rule, f"{len(torn)} times not; first: {torn[0]}")
@@ -183,6 +190,27 @@ def _step(driver: Driver, scheme: Scheme, step: int) -> tuple[int, ...]:
     return sum_.report.heard
 
 
+def _check_gone(log: Path) -> None:
+    """Look whether the processes that ran the job are still there."""
+    deadline = time.monotonic() + _GONE
+    for path in log.parent.glob("process-*"):
+        while _is_alive(int(path.name.removeprefix("process-"))):
+            if time.monotonic() > deadline:
+                raise Violation("after close no process is left", path.name)
+            time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
 def _check_sum(vector: NDArray[Any], scheme: Scheme, step: int) -> None:
     expected = np.zeros(_LENGTH + 2)
     for part in range(scheme.parts):
@@ -205,6 +233,7 @@ class _Probe:
     def __init__(self, length: int, log: str) -> None:
         self.layout = Layout(parameters=length, gradient=length)
         self._log = log
+        Path(log).with_name(f"process-{os.getpid()}").touch()
 
     def part(
         self,

@@ -1,0 +1,175 @@
+"""Shared memory: there is enough of it or one is told, and none is left behind."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codedgrad.engines.memory import Memory, Shape
+from codedgrad.engines.shared import Shared, available_memory, sweep
+from codedgrad.errors import EngineFailed
+from codedgrad.jobs import Layout
+
+
+def folders(tmp_path: Path) -> tuple[Path | None, ...]:
+    return None, tmp_path
+
+
+def test_what_one_writes_the_other_reads_in_a_folder_or_nowhere(
+    tmp_path: Path,
+) -> None:
+    for folder in folders(tmp_path):
+        ours = Shared(8000, folder=folder)
+        theirs = Shared.attach(os.dup(ours.fd), 8000)
+        view = ours.array("float64", (10, 100))
+        assert not view.any()
+        view[3, 4] = 7.0
+        assert theirs.array("float64", (100,), offset=300 * 8)[4] == 7.0
+        del view
+        theirs.close()
+        ours.close()
+        ours.close()  # harmless
+
+
+def test_nothing_is_to_be_seen_in_the_folder_while_it_is_in_use(tmp_path: Path) -> None:
+    memory = Shared(8000, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    memory.close()
+
+
+def test_without_nameless_memory_the_usual_folder_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr("codedgrad.engines.shared._usual_folder", lambda: tmp_path)
+    (tmp_path / f"codedgrad-{dead_pid()}-0123456789abcdef").touch()
+    memory = Shared(8000)
+    memory.array("float64", (1000,))[:] = 1.0
+    memory.close()
+    assert list(tmp_path.iterdir()) == []  # the leftover has been swept
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_more_memory_than_there_is_is_refused(nameless: bool, tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed) as caught:
+        Shared(10**15, folder=None if nameless else tmp_path)
+    where = "this machine" if nameless else str(tmp_path)
+    needed = "the workers need 1,000,000,000 MB of shared memory"
+    assert re.search(rf"{needed}, {where} has [\d,]+ MB left; try ", str(caught.value))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(EngineFailed, match=f"cannot be made in {nowhere}: No such"):
+        Shared(8000, folder=nowhere)
+
+
+def test_memory_left_is_some_and_not_more_than_the_machine_has() -> None:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < available_memory() <= total
+
+
+def dead_pid() -> int:
+    """Return the number of a process that has ended and been waited for."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_root_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    left = tmp_path / f"codedgrad-{dead_pid()}-0123456789abcdef"
+    kept = [
+        tmp_path / f"codedgrad-{os.getpid()}-0123456789abcdef",  # alive
+        tmp_path / "codedgrad-1-0123456789abcdef",  # alive, and perhaps not ours
+        tmp_path / f"codedgrad-{dead_pid()}-notes",
+        tmp_path / "something-else",
+    ]
+    for path in (left, *kept):
+        path.touch()
+    assert sweep(tmp_path) == 1
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_rows_and_versions_do_not_overlap() -> None:
+    layout = Layout(parameters=5, gradient=7, dtype="float32")
+    shape = Shape.of(layout, workers=3, open_segments=2)
+    memory = Memory(Shared(shape.size), shape)
+    tables = [*memory.versions, *memory.rows]
+    assert len(tables) == (3 + 2) + 3 * 2 * 2
+    for number, table in enumerate(tables):
+        table[:] = number
+    for number, table in enumerate(tables):
+        np.testing.assert_array_equal(table, number)
+    del table, tables
+    memory.close()
+
+
+def test_workers_see_parameters_that_they_cannot_write() -> None:
+    shape = Shape.of(Layout(parameters=5, gradient=5), workers=1, open_segments=1)
+    memory = Memory(Shared(shape.size), shape)
+    with pytest.raises(ValueError, match="read-only"):
+        memory.parameters(0)[0] = 1.0
+    memory.close()
+
+
+IN_A_SMALL_CONTAINER = """
+import sys
+import numpy as np
+from pathlib import Path
+from codedgrad.engines import Local, train
+from codedgrad.errors import EngineFailed
+from codedgrad.schemes import fractional
+
+def gradient(x, part, step):
+    return 0.0, 1.0, x - 1.0
+
+def run(**options):
+    scheme = fractional(4, tolerance=1)
+    return train(gradient, np.zeros(50_000), scheme, steps=3, rate=1.0, **options)
+
+print("mounted")
+try:
+    run(engine=Local(folder=Path("/dev/shm")))
+except EngineFailed as error:
+    print("refused:", error)
+print("left:", [p.name for p in Path("/dev/shm").iterdir()])
+print("anywhere else:", set(run().parameters.tolist()))
+"""
+
+
+@pytest.fixture(scope="module")
+def small_container() -> str:
+    """What a run says whose /dev/shm has 1 MB, as 64 MB in a container may be."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("mounting a small /dev/shm needs root, and `unshare`")
+    mount = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$0" -c "$1"'
+    shown = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, sys.executable, IN_A_SMALL_CONTAINER],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "mounted" not in shown.stdout:
+        pytest.skip(f"a small /dev/shm cannot be mounted: {shown.stderr.strip()}")
+    return shown.stdout
+
+
+def test_too_small_a_folder_is_noticed_at_start_with_what_is_needed(
+    small_container: str,
+) -> None:
+    assert (
+        "refused: the workers need 12 MB of shared memory, /dev/shm has 1 MB left"
+        in (small_container)
+    )
+    assert "try a larger one (docker run --shm-size=...)" in small_container
+    assert "left: []" in small_container
+
+
+def test_by_default_a_small_dev_shm_does_not_matter(small_container: str) -> None:
+    assert "anywhere else: {1.0}" in small_container
