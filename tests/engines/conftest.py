@@ -1,9 +1,12 @@
-"""What several files need. Starting an engine takes most of a second, computing: so
+"""What several files need. Starting an engine takes half a second of computing: so
 many runs are made two or three at a time, and looked at by many tests.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
 from typing import TypeVar
 
 import numpy as np
@@ -15,12 +18,30 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
-def together() -> Callable[[Iterable[Callable[[], T]], int], list[T]]:
-    """Call functions a few at a time; return what they return, in order."""
+def together() -> Callable[..., list[T]]:
+    """Call functions a few at a time; return what they return, in order.
+
+    The threads are daemons: one that hangs does not keep a test run from ending.
+    """
 
     def call(functions: Iterable[Callable[[], T]], at_once: int = 3) -> list[T]:
-        with ThreadPoolExecutor(at_once) as pool:
-            return [future.result() for future in [*map(pool.submit, functions)]]
+        calls = [(function, Future[T]()) for function in functions]
+        left = deque(calls)
+
+        def answer(function: Callable[[], T], future: Future[T]) -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        def work() -> None:
+            with suppress(IndexError):  # none is left
+                while True:
+                    answer(*left.popleft())
+
+        for _ in range(at_once):
+            Thread(target=work, daemon=True).start()
+        return [future.result() for _, future in calls]
 
     return call
 

@@ -238,15 +238,16 @@ raise ValueError("in the user's own loop")
 """
 
 
-def launch(source: str, *arguments: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", source, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # a job in the background may have been started with Ctrl-C ignored
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+def launch(source: str, folder: Path) -> subprocess.Popen:
+    """Run a script; what it prints goes to files, which orphans may keep open."""
+    with (folder / "printed").open("w") as out, (folder / "errors").open("w") as err:
+        return subprocess.Popen(
+            [sys.executable, "-c", source, str(folder)],
+            stdout=out,
+            stderr=err,
+            # a job in the background may have been started with Ctrl-C ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
 
 
 @dataclass(frozen=True)
@@ -268,11 +269,11 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Root]]
     for name in ENDS:
         folder = tmp_path_factory.mktemp(name)
         (folder / "memory").mkdir()
-        launched[name] = launch(ROOT, str(folder)), folder
+        launched[name] = launch(ROOT, folder), folder
     roots = {}
     try:
         for name, (process, folder) in launched.items():
-            assert wait_for((folder / "pids").exists), process.communicate(timeout=1)
+            assert wait_for((folder / "pids").exists), (folder / "errors").read_text()
             nursery, _, pids = (folder / "pids").read_text().partition(" ")
             workers = tuple(map(int, pids.strip("()").split(",")))
             roots[name] = Root(process, folder, int(nursery), workers)
@@ -280,7 +281,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Root]]
     finally:
         for process, _ in launched.values():
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -298,15 +299,16 @@ def test_all_workers_end_with_their_root_stopped_and_busy_ones_too(
 
 
 def test_ctrl_c_ends_a_run_as_it_ends_any_script(roots: dict[str, Root]) -> None:
-    process = roots["SIGINT"].process
-    process.send_signal(signal.SIGINT)  # if it was not sent before
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == -signal.SIGINT
+    root = roots["SIGINT"]
+    root.process.send_signal(signal.SIGINT)  # if it was not sent before
+    root.process.wait(PATIENCE)
+    assert root.process.returncode == -signal.SIGINT
+    errors = (root.folder / "errors").read_text()
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_ctrl_c_while_workers_are_set_up_leaves_nothing() -> None:
-    process = launch(STARTING)
+def test_ctrl_c_while_workers_are_set_up_leaves_nothing(tmp_path: Path) -> None:
+    process = launch(STARTING, tmp_path)
     pids: list[int] = []
 
     def has_workers() -> bool:
@@ -316,14 +318,15 @@ def test_ctrl_c_while_workers_are_set_up_leaves_nothing() -> None:
 
     assert wait_for(has_workers)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
+    process.wait(PATIENCE)
     assert all_gone(pids)
 
 
-def test_a_script_that_fails_and_closes_nothing_leaves_nothing() -> None:
-    process = launch(FORGETFUL)
-    printed, errors = process.communicate(timeout=PATIENCE)
+def test_a_script_that_fails_and_closes_nothing_leaves_nothing(tmp_path: Path) -> None:
+    process = launch(FORGETFUL, tmp_path)
+    process.wait(PATIENCE)
+    errors = (tmp_path / "errors").read_text()
     assert errors.rstrip().endswith("ValueError: in the user's own loop")
-    pids = [*map(int, printed.split())]
+    pids = [*map(int, (tmp_path / "printed").read_text().split())]
     assert len(pids) == 1 + 3
     assert all_gone(pids)

@@ -19,6 +19,7 @@ from codedgrad.engines.memory import Memory
 
 __all__ = ["Rows", "weighted_sum"]
 
+_LONG = 4  # neighbours that are worth a matrix
 _BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
 
 
@@ -146,8 +147,8 @@ def weighted_sum(
 
     In blocks, so that every row is read once and the sum is written once. If all
     weights are 1 the rows are added one by one in the order given, wherever they lie,
-    so that equal rows give equal bits. Otherwise neighbours are multiplied as one
-    matrix, which is faster, and rounds as it comes.
+    so that equal rows give equal bits. Otherwise long runs of neighbours are multiplied
+    as one matrix, which is faster, and rounds as it comes.
 
     Args:
         table: (rows, length).
@@ -157,48 +158,35 @@ def weighted_sum(
     """
     if not rows:
         out[:] = 0
-        return
-    width = _BLOCK // out.itemsize
-    ends = [(b, min(b + width, len(out))) for b in range(0, len(out), width)]
-    if all(weight == 1.0 for weight in weights):
+    elif all(weight == 1.0 for weight in weights):
         plain = [table[row] if isinstance(row, int) else row for row in rows]
-        for begin, end in ends:
-            _add_plain(plain, begin, end, out[begin:end])
-        return
-    runs = [
-        (_block(table, rows, first, last), np.array(weights[first:last], out.dtype))
-        for first, last in _runs(rows)
-    ]
-    term = np.empty(min(width, len(out)), dtype=out.dtype)
-    for begin, end in ends:
-        _add_runs(runs, begin, end, out[begin:end], term[: end - begin])
+        for block in _blocks(len(out), _BLOCK // out.itemsize):
+            _add_plain([row[block] for row in plain], out[block])
+    else:
+        factors = np.array(weights, dtype=out.dtype)
+        runs = [(_run(table, rows, *run), factors[slice(*run)]) for run in _runs(rows)]
+        width = _BLOCK // out.itemsize
+        term = np.empty(min(width, len(out)), dtype=out.dtype)
+        for block in _blocks(len(out), width):
+            part = out[block]
+            _add_runs([(r[:, block], f) for r, f in runs], part, term[: len(part)])
 
 
-def _block(
-    table: NDArray[Any], rows: Sequence[int | NDArray[Any]], first: int, last: int
-) -> NDArray[Any]:
-    start = rows[first]
-    if not isinstance(start, int):
-        return start[None]
-    block: NDArray[Any] = table[start : start + last - first]
-    return block
+def _blocks(length: int, width: int) -> list[slice]:
+    return [slice(b, min(b + width, length)) for b in range(0, length, width)]
 
 
-def _add_plain(
-    rows: list[NDArray[Any]], begin: int, end: int, out: NDArray[Any]
-) -> None:
+def _add_plain(rows: list[NDArray[Any]], out: NDArray[Any]) -> None:
     if len(rows) == 1:
-        out[:] = rows[0][begin:end]
+        out[:] = rows[0]
         return
-    np.add(rows[0][begin:end], rows[1][begin:end], out=out)
+    np.add(rows[0], rows[1], out=out)
     for row in rows[2:]:
-        np.add(out, row[begin:end], out=out)
+        np.add(out, row, out=out)
 
 
 def _add_runs(
     runs: list[tuple[NDArray[Any], NDArray[Any]]],
-    begin: int,
-    end: int,
     out: NDArray[Any],
     term: NDArray[Any],
 ) -> None:
@@ -206,15 +194,26 @@ def _add_runs(
 
     axpy = saxpy if out.dtype == np.float32 else daxpy
     for number, (block, factors) in enumerate(runs):
-        part = block[:, begin:end]
-        if len(part) == 1 and number > 0:
-            axpy(part[0], out, a=factors[0])  # in place: one pass
-        elif len(part) == 1:
-            np.multiply(part[0], factors[0], out=out)
-        else:
-            np.matmul(factors, part, out=term if number else out)
+        if len(block) >= _LONG:
+            np.matmul(factors, block, out=term if number else out)
             if number:
                 np.add(out, term, out=out)
+            continue
+        for at, factor in enumerate(factors):
+            if number or at:
+                axpy(block[at], out, a=factor)  # in place: one pass
+            else:
+                np.multiply(block[at], factor, out=out)
+
+
+def _run(
+    table: NDArray[Any], rows: Sequence[int | NDArray[Any]], first: int, last: int
+) -> NDArray[Any]:
+    start = rows[first]
+    if not isinstance(start, int):
+        return start[None]
+    block: NDArray[Any] = table[start : start + last - first]
+    return block
 
 
 def _runs(rows: Sequence[int | NDArray[Any]]) -> list[tuple[int, int]]:
