@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -190,6 +191,71 @@ def test_a_module_to_preload_that_is_not_there_is_known_at_start() -> None:
     engine = Local(preload=["no_such_module"])
     with pytest.raises(JobFailed, match="No module named 'no_such_module'"):
         engine.start(lambda: None, LAYOUT, 1)
+
+
+def test_a_job_of_other_lengths_than_was_said_is_known_at_start(engine: Local) -> None:
+    job = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 3)
+    with pytest.raises(JobFailed, match="the job's layout: its parameters is 3; try 1"):
+        engine.start(lambda: job, LAYOUT, 1)
+
+
+def test_a_worker_that_cannot_be_set_up_again_is_tried_once_more(
+    engine: Local, tmp_path: Path
+) -> None:
+    job = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 1)
+
+    def make() -> NumpyJob:
+        number = len(list(tmp_path.iterdir()))
+        (tmp_path / str(number)).touch()
+        if number == 1:
+            os._exit(1)
+        if number == 2:
+            raise FileNotFoundError("no such data, at the moment")
+        return job
+
+    engine.start(make, LAYOUT, 1)
+    driver = Driver(engine, uncoded(1), LAYOUT)
+    os.kill(engine.pids[0], signal.SIGKILL)
+    assert driver.step(np.ones(1)).vector.tolist() == [1.0, 0.0, 1.0]
+    assert engine.lives == (4,)
+
+
+def test_a_module_that_trains_when_it_is_imported_does_not_train_in_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "import numpy as np\n"
+        "from codedgrad.engines import train\n"
+        "from codedgrad.schemes import uncoded\n"
+        "def gradient(x, part, step):\n"
+        "    return 0.0, 1.0, x\n"
+        "train(gradient, np.zeros(1), uncoded(2), steps=1)\n"
+    )
+    (tmp_path / "an_eager_module.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(JobFailed, match="training was started by a module that"):
+        import an_eager_module  # noqa: F401
+
+
+def test_a_process_that_cannot_be_started_is_known_at_start(
+    engine: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(EngineFailed, match="forks the workers could not start"):
+        engine.start(lambda: None, LAYOUT, 1)
+
+
+def test_progress_is_shown_beside_what_is_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def gradient(x: np.ndarray, part: int, step: int) -> tuple:
+        return 0.0, 1.0, x
+
+    train(gradient, np.zeros(1), uncoded(1), steps=2, progress=True)
+    printed, shown = capfd.readouterr()
+    assert printed == ""
+    assert "training" in shown
+    assert "100%" in shown
 
 
 def test_the_process_that_forks_has_one_thread_and_nothing_is_warned_of(

@@ -25,7 +25,6 @@ STEPS = 100
 EXACT: list[Scheme] = [
     *(scheme for scheme in EXAMPLES if scheme.exact),
     fractional(8, 3),
-    cyclic(7, 1),
     cyclic(8, 3),
     Everything(5, each=3),
 ]
