@@ -193,12 +193,6 @@ def test_a_module_to_preload_that_is_not_there_is_known_at_start() -> None:
         engine.start(lambda: None, LAYOUT, 1)
 
 
-def test_a_job_of_other_lengths_than_was_said_is_known_at_start(engine: Local) -> None:
-    job = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 3)
-    with pytest.raises(JobFailed, match="the job's layout: its parameters is 3; try 1"):
-        engine.start(lambda: job, LAYOUT, 1)
-
-
 def test_a_worker_that_cannot_be_set_up_again_is_tried_once_more(
     engine: Local, tmp_path: Path
 ) -> None:
@@ -218,23 +212,6 @@ def test_a_worker_that_cannot_be_set_up_again_is_tried_once_more(
     os.kill(engine.pids[0], signal.SIGKILL)
     assert driver.step(np.ones(1)).vector.tolist() == [1.0, 0.0, 1.0]
     assert engine.lives == (4,)
-
-
-def test_a_module_that_trains_when_it_is_imported_does_not_train_in_the_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = (
-        "import numpy as np\n"
-        "from codedgrad.engines import train\n"
-        "from codedgrad.schemes import uncoded\n"
-        "def gradient(x, part, step):\n"
-        "    return 0.0, 1.0, x\n"
-        "train(gradient, np.zeros(1), uncoded(2), steps=1)\n"
-    )
-    (tmp_path / "an_eager_module.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(JobFailed, match="training was started by a module that"):
-        import an_eager_module  # noqa: F401
 
 
 def test_a_process_that_cannot_be_started_is_known_at_start(

@@ -74,7 +74,7 @@ def run(engine: Local, folder: Path) -> int:
     late = 0
     for step in range(STEPS):
         late += len(driver.step(np.full(SIZE, float(step))).report.late)
-    while engine.next_event(0.5) is not None:  # until the last laggard has reported
+    while engine.next_event(0.2) is not None:  # until the last laggard has reported
         pass
     return late // STEPS
 
@@ -86,6 +86,8 @@ def test_slow_workers_see_the_parameters_of_their_step_as_long_as_they_look(
     assert late >= 3  # so a version is written again while laggards read others
     assert [record.getMessage() for record in caplog.records] == []
     assert engine.lives == (1,) * 6
+    assert engine.shape.versions > 6  # one is free whatever is in hand
+    assert engine.shape.rows == 6 * 3 * 2
 
 
 def test_a_root_that_writes_over_what_is_being_read_would_be_caught(
@@ -123,15 +125,6 @@ def test_workers_cannot_write_to_the_parameters(engine: Local) -> None:
     engine.start(Greedy, Greedy.layout, 1)
     with pytest.raises(JobFailed, match="read-only"):
         Driver(engine, uncoded(1), Greedy.layout).step(np.zeros(3))
-
-
-def test_there_is_room_for_twice_the_sums_and_a_version_more_than_can_be_in_hand(
-    engine: Local,
-) -> None:
-    job = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 3)
-    engine.start(lambda: job, job.layout, 2)
-    assert engine.shape.rows == 2 * 3 * 2
-    assert engine.shape.versions > 2
 
 
 def test_parameters_of_another_length_are_refused(engine: Local) -> None:

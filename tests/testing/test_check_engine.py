@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codedgrad.core import Event, MessageArrived, Patience, WorkerLost
+from codedgrad.core import Event, MessageArrived, Patience, Progressed, WorkerLost
 from codedgrad.engines import Local
 from codedgrad.engines import local as local_module
 from codedgrad.engines.rows import Rows
@@ -32,11 +32,12 @@ class Backwards(Local):
 
 
 class OutOfOrder(Local):
-    """Hands out what it hears, the last first."""
+    """Hands a message out before what was reported ahead of it."""
 
     def next_event(self, timeout: float) -> Event | None:
-        if len(self._pending) > 1:
-            self._pending.append(self._pending.popleft())
+        first, *others = *self._pending, None
+        if isinstance(first, Progressed) and isinstance(others[0], MessageArrived):
+            self._pending[0], self._pending[1] = self._pending[1], self._pending[0]
         return super().next_event(timeout)
 
 

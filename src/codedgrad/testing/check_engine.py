@@ -337,6 +337,7 @@ class _Watched:
         elif isinstance(event, MessageArrived):
             for segment, done in event.cuts:
                 key = event.step, segment
-                if self._done.get(key, done) != done:
+                if self._done.setdefault(key, done) != done:
                     rule = "a message comes after what it holds was reported"
                     raise Violation(rule, f"{structs.asdict(event)}")
+                self._closed.add(key)  # nothing more is to be said about it
