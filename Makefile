@@ -5,6 +5,10 @@ PYTHON ?= python3
 TORCH ?=# another PyTorch than that of requirements/torch.txt, such as torch==2.12.0
 BIN := .venv/bin
 
+# Tests with processes of their own, which want the machine for themselves.
+PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
+	tests/test_benchmarks.py
+
 .PHONY: help demo test check bench soak clean always
 .DELETE_ON_ERROR:
 
@@ -15,7 +19,13 @@ demo: .venv/run ## show gradient codes at work
 	@$(BIN)/python -m codedgrad demo $(ARGS)
 
 test: check ## run every check and every test
-	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--cov=codedgrad)
+ifdef ARGS
+	@$(BIN)/python -m pytest $(ARGS)
+else
+	@$(BIN)/python -m pytest --numprocesses=2 $(PROCESSES:%=--ignore=%) \
+		--cov=codedgrad --cov-report= --cov-fail-under=0
+	@$(BIN)/python -m pytest $(PROCESSES) --cov=codedgrad --cov-append
+endif
 
 check: .venv/dev ## style, types and import contracts
 	$(BIN)/ruff format --check --quiet .

@@ -64,7 +64,7 @@ def right(parts: int) -> np.ndarray:
 
 # -- given up --------------------------------------------------------------------------
 
-SOON = Patience(least=0.3, first=0.3, factor=1.0)
+SOON = Patience(least=0.5, first=0.5)
 
 
 def test_a_step_that_cannot_be_finished_is_given_up_and_says_why(
@@ -73,8 +73,8 @@ def test_a_step_that_cannot_be_finished_is_given_up_and_says_why(
     faults = FaultPlan().kill(1, 2).join(1, 99)
     with pytest.raises(StepGivenUp) as caught:
         train(
-            gradient, X, uncoded(3), steps=9, faults=faults, patience=SOON,
-            trace=tmp_path / "run.jsonl",
+            gradient, X, uncoded(3), steps=9, faults=faults,
+            patience=Patience(least=0.5, factor=1.0), trace=tmp_path / "run.jsonl",
         )  # fmt: skip
     error = caught.value
     assert error.step == 2
@@ -110,15 +110,15 @@ def test_who_is_waited_for_is_said_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.drive._NOTICE", 0.02)
-    faults = FaultPlan().slow(1, 0, 0.2).kill(0, 0).join(0, 99)
+    monkeypatch.setattr("codedgrad.engines.drive._NOTICE", 0.3)
+    faults = FaultPlan().slow(1, 0, 60.0).kill(0, 0).join(0, 99)
     driver = drive(uncoded(3), faults, patience=SOON)
     with pytest.raises(StepGivenUp):
         driver.step(X)
     said = [r.getMessage() for r in caplog.records if "is waiting" in r.getMessage()]
     assert said == [
         "step 0 is waiting for lost workers [0] and for late workers [1]; "
-        "it is given up after 0.3 s (no step has ended yet)"
+        "it is given up after 0.5 s (no step has ended yet)"
     ]
 
 
