@@ -1,5 +1,14 @@
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+from typing import TypeVar
+
 import pytest
 from hypothesis import settings
+
+T = TypeVar("T")
 
 # Derandomised: a failure in CI fails on every machine. `make soak` draws anew.
 settings.register_profile("codedgrad", deadline=None, derandomize=True)
@@ -12,3 +21,39 @@ def schedules(request: pytest.FixtureRequest) -> int:
     """How many schedules of faults: 2,000, and 100,000 in a soak."""
     profile = request.config.getoption("--hypothesis-profile")
     return 100_000 if profile == "soak" else 2000
+
+
+@pytest.fixture(scope="session")
+def together() -> Callable[..., list[T]]:
+    """Call functions a few at a time; return what they return, in order.
+
+    The threads are daemons: one that hangs does not keep a test run from ending.
+    """
+
+    def call(functions: Iterable[Callable[[], T]], at_once: int = 3) -> list[T]:
+        calls = [(function, Future[T]()) for function in functions]
+        left = deque(calls)
+
+        def answer(function: Callable[[], T], future: Future[T]) -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        def work() -> None:
+            with suppress(IndexError):  # none is left
+                while True:
+                    answer(*left.popleft())
+
+        for _ in range(at_once):
+            Thread(target=work, daemon=True).start()
+        return [future.result() for _, future in calls]
+
+    return call
+
+
+@pytest.fixture
+def long_steps(request: pytest.FixtureRequest) -> int:
+    """How many steps a long run has: 300, and 10,000 in a soak."""
+    profile = request.config.getoption("--hypothesis-profile")
+    return 10_000 if profile == "soak" else 300

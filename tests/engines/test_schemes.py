@@ -15,7 +15,6 @@ from codedgrad.schemes import (
     Coded,
     bernoulli,
     cyclic,
-    fractional,
     stochastic,
 )
 from codedgrad.testing import EXAMPLES, Everything, Invariants
@@ -24,7 +23,6 @@ from codedgrad.trace import Entry, StepReport, Trace, read, replay
 STEPS = 100
 EXACT: list[Scheme] = [
     *(scheme for scheme in EXAMPLES if scheme.exact),
-    fractional(8, 3),
     cyclic(8, 3),
     Everything(5, each=3),
 ]

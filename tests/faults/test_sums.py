@@ -174,40 +174,28 @@ def test_a_sum_that_is_not_finite_says_so(drive: Callable[..., Driver]) -> None:
 # -- refused ---------------------------------------------------------------------------
 
 
-def test_a_message_that_is_repeated_changes_nothing_and_is_counted(
-    drive: Callable[..., Driver], engine: Local
-) -> None:
-    faults = FaultPlan().corrupt(0, 0, "repeat").slow(1, 0, 0.05)  # it is still open
-    driver = drive(uncoded(2), faults)
-    np.testing.assert_array_equal(driver.step(X).vector, right(2))
-    assert faults.all_fired
-    assert driver.coordinator.ignored == {"repeated": 1}
-    assert not engine.refused
-
-
-def test_a_message_of_the_wrong_length_step_or_number_is_refused_and_counted(
+def test_what_is_repeated_or_cannot_be_meant_changes_nothing_and_is_counted(
     drive: Callable[..., Driver], engine: Local, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faults = FaultPlan()
-    for step, how in enumerate(("size", "step", "unknown")):
+    faults = FaultPlan().slow(1, 0, 0.05)  # so that step 0 is open
+    for step, how in enumerate(("repeat", "size", "step", "unknown")):
         faults.corrupt(0, step, how)
     driver = drive(uncoded(2), faults)
-    for _ in range(3):
+    for _ in range(4):
         np.testing.assert_array_equal(driver.step(X).vector, right(2))
-    assert engine.refused == {"size": 1, "step": 1, "unknown": 1}
-    assert "worker 0 sent what is refused: 5 numbers, 4 were expected" in caplog.text
-    assert "message of step 2, not yet begun" in caplog.text
-    assert "message 1000001 of unknown sums" in caplog.text
-
-
-def test_a_message_of_sums_that_nobody_asked_for_is_refused(
-    drive: Callable[..., Driver], engine: Local
-) -> None:
-    driver = drive(uncoded(2))
-    driver.step(X)
-    engine._take(engine._lanes[1], Sent(0, 3, ((999, 1),), finite=True, size=4))
-    assert engine.refused == {"unknown": 1}
+    of_nothing = Sent(3, 3, ((999, 1),), finite=True, size=4)
+    engine._take(engine._lanes[1], of_nothing)  # no fault on purpose says that
     assert engine.next_event(0.0) is None
+    assert faults.all_fired
+    assert driver.coordinator.ignored == {"repeated": 1}
+    assert engine.refused == {"size": 1, "step": 1, "unknown": 2}
+    for said in (
+        "worker 0 sent what is refused: 5 numbers, 4 were expected",
+        "worker 0 sent what is refused: message of step 3, not yet begun",
+        "worker 0 sent what is refused: message 1000001 of unknown sums",
+        "worker 1 sent what is refused: message 3 of unknown sums",
+    ):
+        assert said in caplog.text
 
 
 def test_one_worker_may_be_wrong_more_often_than_it_has_rows(

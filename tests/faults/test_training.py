@@ -72,27 +72,26 @@ def corrupt_all(worker: int) -> Callable[[FaultPlan], FaultPlan]:
 
 
 CASES = [
-    Case("killed", uncoded(4), lambda f: f.kill(1, 3), lives=(1, 2, 1, 1)),
     Case(
-        "killed at work",
+        "in trouble at work",
         uncoded(4, pieces=2),
-        lambda f: f.kill(2, 3, after=1).kill(0, 5, after=2),
+        lambda f: (
+            f.kill(2, 2, after=1)
+            .kill(0, 3, after=2)
+            .stop(0, 4, 0.1)
+            .stop(1, 5, 0.1, after=1)
+            .slow(2, 6, 0.05)
+            .slow(3, 7, 0.05, after=1)
+        ),
         lives=(2, 1, 2, 1),
     ),
-    Case("stopped", uncoded(4), lambda f: f.stop(0, 3, 0.1), lives=(1, 1, 1, 1)),
-    Case(
-        "stopped at work",
-        uncoded(4, pieces=2),
-        lambda f: f.stop(0, 3, 0.1, after=1),
-        lives=(1, 1, 1, 1),
-    ),
-    Case(
-        "slow",
-        uncoded(4, pieces=2),
-        lambda f: f.slow(2, 3, 0.05).slow(1, 4, 0.05, after=1),
-    ),
     Case("corrupted", uncoded(4), corrupt_all(2), lives=(1, 1, 1, 1)),
-    Case("all killed twice", uncoded(4), kill_all(4, 3, 6), lives=(3, 3, 3, 3)),
+    Case(
+        "killed, and all of them twice",
+        uncoded(4),
+        lambda f: kill_all(4, 3, 6)(f.kill(1, 1)),
+        lives=(3, 4, 3, 3),
+    ),
     Case(
         "of a long model",
         uncoded(4),
