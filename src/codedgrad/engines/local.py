@@ -468,20 +468,23 @@ class Local:
     def _membership(self, step: int) -> None:
         """Let workers leave and join as planned for a step, and wait until they did."""
         for fault in self._faults.due("leave", step):
-            lane = self._lanes[fault.worker]
-            if lane.channel is not None:
-                self._signal(lane, lane.life, signal.SIGKILL)
-                self._wait(lambda lane=lane: lane.channel is None, "to leave")  # type: ignore[misc]
+            self._leave(self._lanes[fault.worker])
             self._faults.note(fault.id)
         for fault in self._faults.due("join", step):
-            lane = self._lanes[fault.worker]
-            if lane.is_doomed:
-                self._wait(lambda lane=lane: lane.channel is None, "to end")  # type: ignore[misc]
-            self._is_joining = True
-            self._spawn(lane)
-            self._wait(lambda lane=lane: lane.is_up, "to join")  # type: ignore[misc]
-            self._is_joining = False
+            self._join(self._lanes[fault.worker])
             self._faults.note(fault.id)
+
+    def _leave(self, lane: Lane) -> None:
+        self._signal(lane, lane.life, signal.SIGKILL)
+        self._wait(lambda: lane.channel is None, "to leave")
+
+    def _join(self, lane: Lane) -> None:
+        if lane.is_doomed:
+            self._wait(lambda: lane.channel is None, "to end")
+        self._is_joining = True
+        self._spawn(lane)
+        self._wait(lambda: lane.is_up, "to join")
+        self._is_joining = False
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:
         told = self.now() + _SLOW_START

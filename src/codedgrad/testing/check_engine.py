@@ -140,7 +140,8 @@ def _check(
     steps: int = 12,
 ) -> list[tuple[int, ...]]:
     """Run some steps, check every sum and every duty; return who was heard."""
-    invariants, entries = Invariants(scheme), list[Entry]()
+    invariants = Invariants(scheme, engine.capabilities)
+    entries = list[Entry]()
 
     def watch(event: Event, commands: list[Command]) -> None:
         entries.append(Entry(event, tuple(commands)))
