@@ -42,7 +42,7 @@ from codedgrad.testing.strategies import streams
 
 
 def started(scheme: object, at: float = 0.0) -> Coordinator:
-    coordinator = Coordinator(scheme)  # type: ignore[arg-type]
+    coordinator = Coordinator(scheme)
     coordinator.handle(StepStarted(0, at))
     return coordinator
 
@@ -288,10 +288,10 @@ def test_a_failed_message_is_asked_for_once_more_and_then_given_up() -> None:
 
 def test_everything_in_before_the_budget_ends_an_approximate_step() -> None:
     coordinator = started(schemes.stochastic(2, 1, 0.5, budget=9.0))
-    rows = {m.worker: m for m in coordinator.state.messages.values()}  # type: ignore[union-attr]
+    rows = {m.worker: m for m in coordinator.state.messages.values()}
     commands: list[object] = []
     for at, (worker, message) in enumerate(sorted(rows.items()), 1):
-        segment = coordinator.state.segments[message.segments[0]].segment  # type: ignore[union-attr]
+        segment = coordinator.state.segments[message.segments[0]].segment
         cuts = ((segment.id, len(segment.parts)),)
         commands += coordinator.handle(
             MessageArrived(0, worker, message.id, cuts, float(at))
@@ -331,7 +331,7 @@ def test_patience_grows_after_a_step_was_given_up_and_not_for_ever() -> None:
         assert isinstance(end, GiveUp)
     assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
     coordinator.handle(StepStarted(9, at))
-    assert "twice the step before" in coordinator.state.deadline.reason  # type: ignore[union-attr]
+    assert "twice the step before" in coordinator.state.deadline.reason
 
 
 def test_a_step_that_was_superseded_says_nothing_about_patience() -> None:
@@ -561,8 +561,8 @@ def test_whatever_arrives_no_rule_is_broken(
     scheme: object, data: st.DataObject
 ) -> None:
     stream = data.draw(streams(workers=4, steps=3, ids=12))
-    coordinators = [Coordinator(scheme) for _ in range(2)]  # type: ignore[arg-type]
-    invariants = Invariants(scheme)  # type: ignore[arg-type]
+    coordinators = [Coordinator(scheme) for _ in range(2)]
+    invariants = Invariants(scheme)
     for event in [StepStarted(0, 0.0), *stream]:
         first, again = (c.handle(event) for c in coordinators)
         assert first == again

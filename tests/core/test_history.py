@@ -35,7 +35,7 @@ def seen(coordinator: Coordinator, worker: int) -> Observation:
 
 
 def play(scheme: object, events: Sequence[Event], progress: bool = True) -> Coordinator:
-    coordinator = Coordinator(scheme, Capabilities(progress=progress))  # type: ignore[arg-type]
+    coordinator = Coordinator(scheme, Capabilities(progress=progress))
     for event in events:
         coordinator.handle(event)
     assert coordinator.state is None, "the script ends the step"

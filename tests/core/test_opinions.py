@@ -42,7 +42,7 @@ def answer(
 
 
 def started(scheme: object, capabilities: Capabilities | None = None) -> Coordinator:
-    coordinator = Coordinator(scheme, capabilities)  # type: ignore[arg-type]
+    coordinator = Coordinator(scheme, capabilities)
     coordinator.handle(StepStarted(0, 0.0))
     return coordinator
 
@@ -120,7 +120,7 @@ def test_the_segments_of_a_message_are_asked_for_as_one() -> None:
         return orders.ask(9.0)
 
     scheme = Scripted({})
-    scheme.first = first  # type: ignore[method-assign]
+    scheme.first = first
     event = MessageArrived(0, 0, 2, ((0, 2), (1, 1)), 1.0, finite=False)
     assert started(scheme).handle(event) == [
         Assign(0, Segment(3, 1, (0, 1), (1.0, 2.5)), 4)
@@ -246,7 +246,7 @@ def test_what_is_heard_later_contradicts_before_the_opinion_is_there() -> None:
     coordinator.handle(DOUBTED)
     coordinator.handle(MessageArrived(0, 1, 3, ((2, 2),), 2.0))
     coordinator.handle(MessageArrived(0, 2, 5, ((4, 2),), 3.0))
-    kinds = [(type(event), event.message) for event in scheme.shown]  # type: ignore[union-attr]
+    kinds = [(type(event), event.message) for event in scheme.shown]
     assert kinds == [(MessageArrived, 3), (MessageArrived, 5), (MessageFailed, 1)]
 
 
@@ -274,7 +274,7 @@ def test_without_them_several_are_asked_for_a_piece_each() -> None:
     coordinator.handle(WorkerLost(3, 0.5))
     commands = coordinator.handle(answer(2, 1.0, 2, finite=False))
     assert [type(c) for c in commands] == [Assign]  # part 3 is with 2 and 3 only
-    assert commands[0].segment.worker == 2  # type: ignore[union-attr]
+    assert commands[0].segment.worker == 2
     coordinator = started(schemes.cyclic(4, 2))  # parts 0 1 2, 1 2 3, 2 3 0, 3 0 1
     for lost in (1, 3):
         coordinator.handle(WorkerLost(lost, 0.5))

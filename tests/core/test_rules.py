@@ -25,7 +25,7 @@ SMALL = [
 
 def enough_after(tally: object, order: tuple[int, ...]) -> int:
     """Return after how many messages of `order` the tally says enough; 99: never."""
-    said = [tally.hear(message) for message in order]  # type: ignore[attr-defined]
+    said = [tally.hear(message) for message in order]
     assert said == sorted(said), "enough stays enough"
     return said.index(True) + 1 if True in said else 99
 
@@ -160,12 +160,12 @@ def test_a_general_decoder_solves_once_and_not_at_every_message(
         count = next((i for i, m in enumerate(order, 1) if tally.hear(m)), None)
         assert solved == ([] if count is None else [count])
         solved.clear()
-        code.decoder._known.clear()  # type: ignore[attr-defined]
+        code.decoder._known.clear()
         if count is not None:
             assert code.decodable(order[:count])
             assert not code.decodable(order[: count - 1])
             solved.clear()
-            code.decoder._known.clear()  # type: ignore[attr-defined]
+            code.decoder._known.clear()
 
 
 def test_nested_clusters_have_the_blocks_of_the_innermost() -> None:

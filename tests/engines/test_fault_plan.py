@@ -31,7 +31,7 @@ from codedgrad.jobs import NumpyJob
 )
 def test_a_fault_that_cannot_be_is_refused(plan: object, complaint: str) -> None:
     with pytest.raises(InvalidScenario) as caught:
-        plan(FaultPlan())  # type: ignore[operator]
+        plan(FaultPlan())
     assert str(caught.value).startswith("faults: ")
     assert complaint in str(caught.value)
 
@@ -94,7 +94,7 @@ def test_workers_are_told_of_what_they_do_to_themselves_and_has_not_happened() -
 def test_a_worker_that_is_lost_stays_away_as_planned(
     plan: FaultPlan, absent: list[int]
 ) -> None:
-    assert [step for step in range(6) if plan.is_expected(0, step)] == absent
+    assert [step for step in range(6) if plan.stays_away(0, step)] == absent
 
 
 def test_infinite_times_are_absences() -> None:

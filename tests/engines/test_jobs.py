@@ -93,7 +93,7 @@ def test_a_function_of_a_module_is_found_by_the_path_of_the_root(
     source = "def gradient(x, part, step):\n    return 0.0, 1.0, x - 3.0\n"
     (tmp_path / "a_module_of_mine.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    from a_module_of_mine import gradient  # type: ignore[import-not-found]
+    from a_module_of_mine import gradient
 
     run = train(gradient, np.zeros(1), uncoded(2), steps=40, rate=0.5)
     np.testing.assert_allclose(run.parameters, [3.0])

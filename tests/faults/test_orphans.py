@@ -164,7 +164,7 @@ def test_nothing_is_left_of_an_engine_that_is_forgotten(watched: Watched) -> Non
     job = NumpyJob(gradient_of(1.0), 2)
     watched.engine.start(lambda: job, job.layout, 3)
     watched.note()
-    watched.engine = None  # type: ignore[assignment]
+    watched.engine = None
     gc.collect()
 
 

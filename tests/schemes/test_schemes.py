@@ -31,9 +31,9 @@ def test_the_code_of_a_scheme_passes_the_conformance_suite(scheme: Coded) -> Non
 def test_a_scheme_can_be_built_again_from_its_name(scheme: Coded) -> None:
     again = build(scheme.name, scheme.workers)
     assert again.name == scheme.name
-    assert again.rule == scheme.rule  # type: ignore[attr-defined]
+    assert again.rule == scheme.rule
     assert again.placement == scheme.placement
-    assert again.code.name == scheme.code.name  # type: ignore[attr-defined]
+    assert again.code.name == scheme.code.name
 
 
 def test_rules_are_what_the_options_say() -> None:

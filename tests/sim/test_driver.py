@@ -45,7 +45,7 @@ class Watched:
     def __init__(self, scheme: Scheme, **options: object) -> None:
         self.events: list[Event] = []
         self.commands: list[Command] = []
-        self.simulator = Simulator(scheme, watch=self._watch, **options)  # type: ignore[arg-type]
+        self.simulator = Simulator(scheme, watch=self._watch, **options)
 
     def _watch(self, event: Event, commands: list[Command]) -> None:
         self.events.append(event)

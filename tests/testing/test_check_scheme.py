@@ -63,7 +63,7 @@ class TooEarly(Wrapped):
                 return Finish(tuple((m, 1.0) for m in state.heard), 0.0)
             return judge(state, event)
 
-        plan.judge = hasty  # type: ignore[method-assign]
+        plan.judge = hasty
         return plan
 
 
@@ -85,7 +85,7 @@ class Patient(Wrapped):
                 return Wait(state.started + state.deadline.seconds)
             return decision
 
-        plan.judge = slow  # type: ignore[method-assign]
+        plan.judge = slow
         return plan
 
 
@@ -105,7 +105,7 @@ def test_a_scheme_that_is_not_the_same_again_is_found() -> None:
                 ask = first(state)
                 return replace(ask, until=ask.until + len(seen))
 
-            plan.first = other  # type: ignore[method-assign]
+            plan.first = other
             return plan
 
     with pytest.raises(Violation, match=r"decides the same again|keeps runs apart"):

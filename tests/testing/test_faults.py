@@ -70,7 +70,7 @@ SCHEMES = [
 def test_no_schedule_of_faults_breaks_a_rule(
     schedules: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    seed = 0 if schedules == 2000 else int(np.random.SeedSequence().entropy % 2**32)  # type: ignore[operator]
+    seed = 0 if schedules == 2000 else int(np.random.SeedSequence().entropy % 2**32)
     print(f"{schedules} schedules, seed {seed}")
     failure = attack(SCHEMES, schedules, seed)
     if failure is not None:
@@ -100,7 +100,7 @@ class OneShort(Coded):
                 return Finish(weights, 0.0)
             return judge(state, event)
 
-        plan.judge = hasty  # type: ignore[method-assign]
+        plan.judge = hasty
         return plan
 
 
@@ -192,10 +192,10 @@ def test_every_invariant_can_be_violated(
 ) -> None:
     invariants = Invariants(SCHEME)
     for event, commands in [START, *HEARD]:
-        invariants(event, commands)  # type: ignore[arg-type]
+        invariants(event, commands)
     ((event, commands),) = script
     with pytest.raises(Violation, match=rule):
-        invariants(event, commands)  # type: ignore[arg-type]
+        invariants(event, commands)
 
 
 def test_nobody_is_believed_alone_unless_all_who_could_contradict_were_asked() -> None:
@@ -274,7 +274,7 @@ def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
     for number in range(400):
         scheme = SCHEMES[-3 + number % 3]
         schedule = draw(scheme, rng)
-        simulator = Troubled(schedule, scheme, situations)  # type: ignore[arg-type]
+        simulator = Troubled(schedule, scheme, situations)
         for _ in range(schedule.steps):
             simulator.next_step()
     wanted = {
@@ -355,7 +355,7 @@ def test_the_schedules_lead_through_everything_that_becomes_of_doubts() -> None:
             most = max(Counter(scheme.code.owner).values())
             engine = Capabilities(rows_per_worker=most)
             schedule = structs.replace(schedule, capabilities=engine)
-        opinions.simulator = Troubled(schedule, scheme, opinions)  # type: ignore[arg-type]
+        opinions.simulator = Troubled(schedule, scheme, opinions)
         opinions.step = -1
         for _ in range(schedule.steps):
             opinions.simulator.next_step()
@@ -459,7 +459,7 @@ class Finished:
         ]
         if all(known.closed for known in before):
             on_its_way = any(m.pending for m in state.messages.values())
-            waits_for = bool(plan._silent or plan._dropped)  # type: ignore[union-attr]
+            waits_for = bool(plan._silent or plan._dropped)
             assert on_its_way or new or waits_for, (event, commands)
             self.covered += on_its_way
             self.planned += bool(new)
@@ -474,7 +474,7 @@ def test_when_everything_is_finished_and_closed_there_is_a_cover_or_a_new_plan()
     for number in range(400):
         scheme = SCHEMES[-3 + number % 3]
         schedule = draw(scheme, rng)
-        finished.simulator = Troubled(schedule, scheme, finished)  # type: ignore[arg-type]
+        finished.simulator = Troubled(schedule, scheme, finished)
         for _ in range(schedule.steps):
             finished.simulator.next_step()
     assert finished.covered > 100
@@ -534,7 +534,7 @@ def test_a_failure_of_any_kind_is_written_down_with_the_event_that_caused_it(
     tmp_path: Path,
 ) -> None:
     class Careless(Everything):
-        def plan(self, step: int, history: History) -> object:  # type: ignore[override]
+        def plan(self, step: int, history: History) -> object:
             plan = super().plan(step, history)
             judge = plan.judge
 
@@ -543,7 +543,7 @@ def test_a_failure_of_any_kind_is_written_down_with_the_event_that_caused_it(
                     raise RecursionError("careless")
                 return judge(state, event)
 
-            plan.judge = careless  # type: ignore[method-assign]
+            plan.judge = careless
             return plan
 
     failure = attack([Careless(3)], 300)

@@ -35,7 +35,7 @@ def simulated(
 ) -> tuple[Trace, np.ndarray, Outcome]:
     """Return a trace, the times drawn at the uncoded load, and how the steps went."""
     machine = machine or Machine()
-    times = law.sample(np.random.default_rng(1), steps, scheme.workers)  # type: ignore[attr-defined]
+    times = law.sample(np.random.default_rng(1), steps, scheme.workers)
     entries: list[Entry] = []
     result = run_events(
         scheme,

@@ -40,7 +40,7 @@ def simulated(
     entries: list[Entry] = []
 
     def watch(event: object, commands: list[Command]) -> None:
-        entries.append(Entry(event, tuple(commands)))  # type: ignore[arg-type]
+        entries.append(Entry(event, tuple(commands)))
 
     run_events(scheme, times, machine, watch=watch)
     header = Header(

@@ -221,7 +221,7 @@ def test_without_matplotlib_it_says_what_to_install(
     def without(name: str, *rest: object) -> ModuleType:
         if name.startswith("matplotlib"):
             raise ImportError(name)
-        return real(name, *rest)  # type: ignore[arg-type]
+        return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InvalidOption, match=r'try pip install "codedgrad\[plot\]"'):
@@ -234,5 +234,5 @@ def test_a_scheme_without_a_rule_has_its_own() -> None:
         placement = uncoded(4).placement
 
     one = _result([1.0])
-    bare = Result(Bare(), one.seconds, one.residual, *[one.work] * 3, by_events=True)  # type: ignore[arg-type]
+    bare = Result(Bare(), one.seconds, one.residual, *[one.work] * 3, by_events=True)
     assert compared([bare])[0].rule == "its own"

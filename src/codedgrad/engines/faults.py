@@ -155,7 +155,7 @@ class FaultPlan:
     # -- for engines -----------------------------------------------------------------
 
     def begin(self, workers: int) -> None:
-        """Begin a run: nothing has fired yet, and nobody is away by his delays.
+        """Begin a run: nothing has fired yet, and nobody is away by its delays.
 
         Raises:
             InvalidScenario: If a fault is about a worker that there is not.
@@ -194,7 +194,7 @@ class FaultPlan:
             and worker in (None, fault.worker)
         ]
 
-    def is_expected(self, worker: int, step: int) -> bool:
+    def stays_away(self, worker: int, step: int) -> bool:
         """Whether a worker is to stay away: it joins later, or has left for good."""
         moves = sorted(
             (fault.step, fault.id, fault.kind)

@@ -443,7 +443,7 @@ class Local:
 
     def _plan_life(self, lane: Lane) -> None:
         def live() -> None:
-            if not self._faults.is_expected(lane.worker, self._step):
+            if not self._faults.stays_away(lane.worker, self._step):
                 self._spawn(lane)
 
         self._plan(lane.back_off, live)
