@@ -58,8 +58,8 @@ def answer(worker: int, at: float, step: int = 0, parts: int = 1) -> MessageArri
 def test_a_step_gives_every_worker_its_row_and_sets_a_timer() -> None:
     commands = Coordinator(schemes.uncoded(2)).handle(StepStarted(7, at=3.0))
     assert commands == [
-        Assign(7, Segment(0, 0, (0,), (1.0,)), 1),
-        Assign(7, Segment(2, 1, (1,), (1.0,)), 3),
+        Assign(7, Segment(0, 0, (0,), (1.0,)), 1, whole=True),
+        Assign(7, Segment(2, 1, (1,), (1.0,)), 3, whole=True),
         WakeAt(7, 603.0),
     ]
 
@@ -85,7 +85,7 @@ def test_a_later_step_supersedes_an_open_one_first() -> None:
     coordinator = started(schemes.uncoded(1))
     commands = coordinator.handle(StepStarted(1, at=1.0))
     assert commands[0] == GiveUp(0, "superseded")
-    assert commands[1] == Assign(1, Segment(0, 0, (0,), (1.0,)), 1)
+    assert commands[1] == Assign(1, Segment(0, 0, (0,), (1.0,)), 1, whole=True)
 
 
 def test_a_cancelled_step_is_given_up_and_only_if_it_is_open() -> None:
@@ -240,7 +240,7 @@ def test_when_too_many_are_lost_a_rejoin_is_waited_for_and_given_the_rows_again(
     coordinator.handle(answer(0, at=1.0))
     assert coordinator.handle(WorkerLost(1, at=2.0)) == []
     assert coordinator.handle(WorkerJoined(1, at=3.0)) == [
-        Assign(0, Segment(4, 1, (1,), (1.0,)), 5)
+        Assign(0, Segment(4, 1, (1,), (1.0,)), 5, whole=True)
     ]
     assert coordinator.handle(answer(1, at=3.5)) == []  # of its former life
     assert coordinator.handle(MessageArrived(0, 1, 5, ((4, 1),), at=4.0)) == [
@@ -261,7 +261,7 @@ def test_a_step_that_starts_without_a_worker_asks_it_when_it_joins() -> None:
     first = coordinator.handle(StepStarted(0, at=1.0))
     assert [type(c) for c in first] == [Assign, WakeAt]
     assert coordinator.handle(WorkerJoined(1, at=2.0)) == [
-        Assign(0, Segment(2, 1, (1,), (1.0,)), 3)
+        Assign(0, Segment(2, 1, (1,), (1.0,)), 3, whole=True)
     ]
     assert coordinator.alive == (True, True)
 
@@ -279,7 +279,7 @@ def test_a_failed_message_is_asked_for_once_more_and_then_given_up() -> None:
     coordinator = started(schemes.uncoded(2))
     coordinator.handle(answer(1, at=1.0))
     assert coordinator.handle(MessageFailed(0, 0, 1, "not finite", at=2.0)) == [
-        Assign(0, Segment(4, 0, (0,), (1.0,)), 5)
+        Assign(0, Segment(4, 0, (0,), (1.0,)), 5, whole=True)
     ]
     (end,) = coordinator.handle(MessageFailed(0, 0, 5, "not finite", at=3.0))
     assert isinstance(end, GiveUp)
@@ -485,6 +485,17 @@ def test_a_failed_message_takes_its_sisters_with_it() -> None:
     state = coordinator.state
     assert state is not None
     assert [m.pending for m in state.messages.values()] == [False, False]
+
+
+def test_what_was_given_as_a_whole_is_not_cut() -> None:
+    def first(state: State) -> Ask:
+        orders = Orders(state)
+        orders.assign(0, (0,), whole=True)
+        orders.cut(0, 0)
+        return orders.ask(9.0)
+
+    with pytest.raises(BrokenPlan, match="given as a whole"):
+        Coordinator(Scripted(first)).handle(StepStarted(0, 0.0))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,8 @@ class Scripted:
 
 
 def question(id_: int, worker: int, *parts: int, by: float = 1.0) -> Assign:
-    return Assign(0, Segment(id_, worker, parts, (by,) * len(parts)), id_ + 1)
+    segment = Segment(id_, worker, parts, (by,) * len(parts))
+    return Assign(0, segment, id_ + 1, whole=True)
 
 
 def reply(
@@ -123,7 +124,7 @@ def test_the_segments_of_a_message_are_asked_for_as_one() -> None:
     scheme.first = first
     event = MessageArrived(0, 0, 2, ((0, 2), (1, 1)), 1.0, finite=False)
     assert started(scheme).handle(event) == [
-        Assign(0, Segment(3, 1, (0, 1), (1.0, 2.5)), 4)
+        Assign(0, Segment(3, 1, (0, 1), (1.0, 2.5)), 4, whole=True)
     ]
 
 

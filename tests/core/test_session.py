@@ -49,6 +49,14 @@ def test_coefficients_come_with_their_parts() -> None:
     assert session.task == Task(3, 5, 2, -2.0)
 
 
+def test_what_was_given_as_a_whole_is_not_cut() -> None:
+    session = Session(0)
+    session.order(Assign(0, Segment(0, 0, (1, 2), (1.0, 1.0)), 1, whole=True))
+    finish(session)
+    assert session.order(Cut(0, 0, 0, keep=0)) == []
+    assert finish(session)[-1] == Send(0, 1, ((0, 2),))
+
+
 def test_every_part_is_reported_and_the_last_one_closes() -> None:
     session = Session(0)
     session.order(assign(0, (1, 2)))

@@ -48,14 +48,21 @@ class Bench:
         return self.versions[version]
 
     def part(
-        self, x: np.ndarray, part: int, step: int, factor: float, out: np.ndarray
+        self,
+        x: np.ndarray,
+        part: int,
+        step: int,
+        factor: float,
+        out: np.ndarray,
+        add: bool,
     ) -> None:
+        before = out.copy() if add else 0.0
         out[:] = np.nan  # half-way
         self.began.put((step, part, float(x[0])))
         value = self.ended.get()
         if isinstance(value, BaseException):
             raise value
-        out[:] = factor * value
+        out[:] = before + factor * value
 
     def give(self, *orders: Order, row: int = 0, version: int = 0) -> None:
         self.worker.take([Give(order, row, version) for order in orders])
@@ -106,6 +113,18 @@ def test_parts_are_added_up_reported_and_sent(bench: Bench) -> None:
         Left(1),
     ]
     np.testing.assert_array_equal(bench.rows[3], 2.0 * 111.0)
+
+
+def test_parts_of_what_is_never_cut_are_added_where_the_sum_is(bench: Bench) -> None:
+    bench.give(Assign(5, segment(0, 7, 8), message=1, whole=True), row=3)
+    bench.at()
+    bench.end(1.0)
+    bench.hears()
+    bench.at()
+    assert np.isnan(bench.rows[3]).all()  # the job is at work in the row itself
+    bench.end(10.0)
+    bench.hears()
+    np.testing.assert_array_equal(bench.rows[3], 2.0 * 11.0)
 
 
 def test_a_cut_during_a_part_leaves_the_sum_as_it_was(bench: Bench) -> None:

@@ -51,6 +51,12 @@ def test_the_function_may_return_the_parameters_themselves() -> None:
     np.testing.assert_array_equal(out[:3], 3.0 * X)
 
 
+def test_a_part_may_be_added_to_what_is_there() -> None:
+    job, out = returning((7.0, 2, [1.0, -2.0, 0.5])), np.full(5, 100.0)
+    job.part(X, 0, 0, -2.0, out, add=True)
+    np.testing.assert_array_equal(out, [98.0, 104.0, 99.0, 86.0, 96.0])
+
+
 def test_a_coefficient_of_one_changes_no_bit() -> None:
     gradient = np.array([5e-324, -0.0, 1 / 3])  # denormal, negative zero
     out = written(returning((np.pi, 3.0, gradient)))

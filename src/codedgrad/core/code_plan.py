@@ -111,7 +111,10 @@ class CodePlan:
 
     def _assign(self, orders: Orders, worker: int, rows: list[int]) -> None:
         for row in rows:
-            _, message = orders.assign(worker, *self._code.rows[row], upload=True)
+            parts, coefficients = self._code.rows[row]
+            _, message = orders.assign(
+                worker, parts, coefficients, upload=True, whole=True
+            )
             assert message is not None  # asked for
             self._row[message] = row
 

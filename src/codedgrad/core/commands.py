@@ -36,12 +36,16 @@ class Segment(Struct, frozen=True, tag=True, gc=False):
     coefficients: tuple[float, ...]
 
 
-class Assign(Struct, frozen=True, tag=True, gc=False):
-    """Append a segment to its worker's queue; with a message id, upload when closed."""
+class Assign(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """Append a segment to its worker's queue; with a message id, upload when closed.
+
+    A `whole` one is never cut, so its worker may add parts straight into the sum.
+    """
 
     step: int
     segment: Segment
     message: int | None
+    whole: bool = False
 
 
 class Cut(Struct, frozen=True, tag=True, gc=False):

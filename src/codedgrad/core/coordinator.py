@@ -77,9 +77,9 @@ class Coordinator:
         >>> for command in coordinator.handle(StepStarted(0, at=0.0)):
         ...     print(command)
         Assign(step=0, segment=Segment(id=0, worker=0, parts=(0, 1), \
-coefficients=(1.0, 1.0)), message=1)
+coefficients=(1.0, 1.0)), message=1, whole=True)
         Assign(step=0, segment=Segment(id=2, worker=1, parts=(0, 1), \
-coefficients=(1.0, 1.0)), message=3)
+coefficients=(1.0, 1.0)), message=3, whole=True)
         WakeAt(step=0, at=600.0)
         >>> coordinator.handle(MessageArrived(0, 1, message=3, cuts=((2, 2),), at=1.5))
         [Combine(step=0, weights=((3, 1.0),), residual=0.0)]

@@ -272,7 +272,7 @@ class Opinions:
         id_, row = self._state.next_id, self._row(message.id)
         order = tuple(part for part in row if part in parts)
         segment = Segment(id_, worker, order, tuple(row[part] for part in order))
-        question = Assign(self._state.step, segment, message=id_ + 1)
+        question = Assign(self._state.step, segment, id_ + 1, whole=True)
         self.ask(question)
         return question
 

@@ -28,16 +28,17 @@ class Orders:
         parts: Sequence[int],
         coefficients: Sequence[float] | None = None,
         upload: bool = False,
+        whole: bool = False,
     ) -> tuple[int, int | None]:
         """Give a worker a segment; return its id, and its message's if it is to upload.
 
-        Coefficients are 1 unless given.
+        Coefficients are 1 unless given. What is given as a whole must not be cut.
         """
         parts = tuple(parts)
         given = (1.0,) * len(parts) if coefficients is None else tuple(coefficients)
         segment = Segment(self._number(), worker, parts, given)
         message = self._number() if upload else None
-        self._orders.append(Assign(self._step, segment, message))
+        self._orders.append(Assign(self._step, segment, message, whole))
         return segment.id, message
 
     def cut(self, worker: int, segment: int, keep: int = 0) -> None:

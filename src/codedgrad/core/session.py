@@ -4,7 +4,7 @@ One session serves every driver: it takes orders, says which part to compute nex
 told when that part is merged, and says what to report. The races are all in here:
 
 1. A cut closes at max(keep, merged). A part under way beyond the border is not merged,
-   whenever it finishes.
+   whenever it finishes. What was assigned as a whole is not cut.
 2. A closed segment never grows, and its closing is reported once.
 3. A message goes out as soon as all its segments are closed, and once.
 4. An order of a newer step drops everything older; orders of older steps are ignored.
@@ -54,7 +54,7 @@ Report: TypeAlias = Progress | Send
 class _Held:
     """A segment at its worker."""
 
-    __slots__ = ("closed", "coefficients", "done", "id", "keep", "parts")
+    __slots__ = ("closed", "coefficients", "done", "id", "keep", "parts", "whole")
 
     def __init__(self, order: Assign) -> None:
         segment = order.segment
@@ -64,6 +64,7 @@ class _Held:
         self.done = 0
         self.keep = len(segment.parts)
         self.closed = False
+        self.whole = order.whole
 
 
 class Session:
@@ -118,7 +119,7 @@ Send(step=0, message=1, cuts=((0, 1),))]
                     self._uploads[message] = (segment.id,)
             case Cut(_, _, id_, keep):
                 held_ = self._held.get(id_)
-                if held_ is None or held_.closed:
+                if held_ is None or held_.closed or held_.whole:
                     return []
                 held_.keep = min(held_.keep, max(keep, held_.done))
                 if held_.done >= held_.keep:

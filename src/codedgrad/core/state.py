@@ -33,6 +33,7 @@ class SegmentState:
         ended: `open`, `answered` (all parts), `cut`, `dropped`, `lost` or `failed`.
         ended_at: When that was decided; observations are censored there.
         keep: The border that a cut proposed.
+        whole: It is never cut.
     """
 
     __slots__ = (
@@ -45,10 +46,12 @@ class SegmentState:
         "keep",
         "marks",
         "segment",
+        "whole",
     )
 
-    def __init__(self, segment: Segment, assigned: float) -> None:
+    def __init__(self, segment: Segment, assigned: float, whole: bool = False) -> None:
         self.segment = segment
+        self.whole = whole
         self.assigned = assigned
         self.done = 0
         self.closed = False
@@ -224,7 +227,7 @@ class State:
     def obey(self, order: Order) -> None:
         """Note an order that is about to be given."""
         match order:
-            case Assign(step, segment, message):
+            case Assign(step, segment, message, whole):
                 self._check(step, segment.worker, order)
                 self._check_segment(segment, order)
                 self._number(segment.id, order)
@@ -233,7 +236,7 @@ class State:
                     self._reborn.remove(segment.worker)
                 if problem := self.no_room(segment.worker):
                     raise BrokenPlan(order, problem)
-                self.segments[segment.id] = SegmentState(segment, self.now)
+                self.segments[segment.id] = SegmentState(segment, self.now, whole)
                 self.held[segment.worker].append(segment.id)
                 self.ledger.assign(segment.parts)
                 if message is not None:
@@ -243,6 +246,8 @@ class State:
                 known = self._own(id_, worker, order)
                 if keep < 0:
                     raise BrokenPlan(order, "keeps less than nothing")
+                if known.whole:
+                    raise BrokenPlan(order, "cuts what was given as a whole")
                 if keep < len(known.segment.parts) and not known.closed:
                     known.ended, known.ended_at = "cut", self.now
                     known.keep = min(known.keep, keep)

@@ -4,9 +4,10 @@ One thread computes. The other takes orders, also during a part, so that a cut o
 drop is known at once; a part under way is finished, and merged only if it is still
 wanted. All engines run this loop; what differs is where rows and parameters are.
 
-1. The first part of a segment is written straight into its row: if it is abandoned the
-   row counts for nothing. Later parts go through one scratch row, so that a cut during
-   a part leaves the sum as it was.
+1. The first part of a segment is written straight into its row, and where the segment
+   is never cut all others are added to it there: if one is abandoned the row counts for
+   nothing. Elsewhere later parts go through one scratch row, so that a cut during a
+   part leaves the sum as it was.
 2. What is said is said under the lock, so that the root hears it in order.
 3. `Left` is said when there is nothing in hand: from then on the worker touches neither
    parameters nor rows until it is given something.
@@ -52,10 +53,11 @@ class PartFailed(Exception):
 class _Sum:
     """A segment's running sum."""
 
-    __slots__ = ("merged", "row")
+    __slots__ = ("merged", "row", "whole")
 
-    def __init__(self, row: NDArray[Any]) -> None:
+    def __init__(self, row: NDArray[Any], whole: bool) -> None:
         self.row = row
+        self.whole = whole
         self.merged = 0
 
 
@@ -116,10 +118,13 @@ class Worker:
                 sum_ = self._sums[task.segment]
                 parameters = self._store.parameters(self._version)
                 computed = self._computed
-            out = self._scratch if sum_.merged else sum_.row
+            add = sum_.merged > 0 and sum_.whole
+            out = self._scratch if sum_.merged and not sum_.whole else sum_.row
             self._injector.before_part(task.step, computed)
             try:
-                self._job.part(parameters, task.part, task.step, task.coefficient, out)
+                self._job.part(
+                    parameters, task.part, task.step, task.coefficient, out, add
+                )
             except BaseException as error:  # sys.exit() too
                 raise PartFailed(task) from error
             self._injector.after_part(task.step, computed + 1)
@@ -129,7 +134,7 @@ class Worker:
     def _merge(self, task: Task, sum_: _Sum) -> None:
         self._busy = False
         if task is self._session.task:
-            if sum_.merged:
+            if sum_.merged and not sum_.whole:
                 np.add(sum_.row, self._scratch, out=sum_.row)
             sum_.merged += 1
             self._computed += 1
@@ -143,7 +148,7 @@ class Worker:
         if isinstance(order, Assign):
             self._taken += 1
             self._version = give.version
-            self._sums[order.segment.id] = _Sum(self._store.row(give.row))
+            self._sums[order.segment.id] = _Sum(self._store.row(give.row), order.whole)
 
     def _said(self, reports: list[Report]) -> list[Said]:
         said: list[Said] = []

@@ -40,6 +40,7 @@ class NumpyJob:
     def __init__(self, gradient: Gradient, size: int, dtype: str = "float64") -> None:
         self.layout = Layout(size, size, dtype=dtype, parameters_dtype=dtype)
         self._gradient = gradient
+        self._scratch: NDArray[Any] = np.empty(0)
 
     def part(
         self,
@@ -48,8 +49,15 @@ class NumpyJob:
         step: int,
         coefficient: float,
         out: NDArray[Any],
+        add: bool = False,
     ) -> None:
         """Write coefficient x (gradient, loss, samples) of a part into `out`."""
+        if add:
+            if self._scratch.shape != out.shape:
+                self._scratch = np.empty_like(out)
+            self.part(parameters, part, step, coefficient, self._scratch)
+            np.add(out, self._scratch, out=out)
+            return
         given: Any = self._gradient(parameters, part, step)
         if not isinstance(given, tuple | list) or len(given) != 3:
             problem = f"is {_what(given)} in step {step}, not three values"

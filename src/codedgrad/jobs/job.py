@@ -67,6 +67,7 @@ class Job(Protocol):
         step: int,
         coefficient: float,
         out: NDArray[Any],
+        add: bool = False,
     ) -> None:
         """Write the sums of a part, times a coefficient.
 
@@ -79,5 +80,7 @@ class Job(Protocol):
             step: Which step; the data of a part may differ from step to step.
             coefficient: What to multiply everything by.
             out: Where to, (layout.message,); what it held before means nothing.
+            add: Add to what `out` holds instead, number by number. Whether it is added
+                here or by the caller must not change a bit.
         """
         ...

@@ -243,13 +243,15 @@ class _Probe:
         step: int,
         coefficient: float,
         out: NDArray[Any],
+        add: bool = False,
     ) -> None:
         for _ in range(3):
             if parameters.min() != step or parameters.max() != step:
                 with open(self._log, "a") as log:
                     log.write(f"part {part}, step {step}: {parameters[[0, -1]]}\n")
             time.sleep(0.001)
-        np.multiply(_sums(len(parameters), part, step), coefficient, out=out)
+        sums = coefficient * _sums(len(parameters), part, step)
+        np.copyto(out, out + sums if add else sums)
 
 
 class _Watched:

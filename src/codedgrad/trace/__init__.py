@@ -2,7 +2,7 @@
 
 `Recorder` writes it, `read` reads it back, `replay` decides it again, `reports` says
 what happened in every step (a `Reporter` while it runs), and `export` makes the arrival
-matrix of it.
+matrix of it. A `Run` is a folder with a trace and the figures of its steps.
 """
 
 from codedgrad.trace.arrivals import Arrival, arrivals, export, matrix
@@ -16,6 +16,14 @@ from codedgrad.trace.metrics import (
 )
 from codedgrad.trace.read import Trace, read
 from codedgrad.trace.replay import Difference, replay
+from codedgrad.trace.runs import (
+    Manifest,
+    Run,
+    StepLine,
+    StepLog,
+    read_run,
+    write_manifest,
+)
 from codedgrad.trace.write import Recorder
 
 __all__ = [
@@ -23,8 +31,12 @@ __all__ = [
     "Difference",
     "Entry",
     "Header",
+    "Manifest",
     "Recorder",
     "Reporter",
+    "Run",
+    "StepLine",
+    "StepLog",
     "StepReport",
     "Trace",
     "Waiting",
@@ -33,6 +45,8 @@ __all__ = [
     "export",
     "matrix",
     "read",
+    "read_run",
     "replay",
     "reports",
+    "write_manifest",
 ]
