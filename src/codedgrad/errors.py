@@ -10,6 +10,7 @@ CodedgradError
 ├── InvalidScenario    (also ValueError)  a key of a scenario that will not do
 ├── InvalidOption      (also ValueError)  a word of the command line that will not do
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
+├── InvalidCheckpoint  (also ValueError)  a state no checkpoint holds, or no such file
 ├── EngineFailed       (also RuntimeError) processes or memory that cannot be had
 ├── JobFailed          (also RuntimeError) the user's own code raised in a worker
 ├── StepGivenUp        (also RuntimeError) a step that ended without a sum
@@ -29,6 +30,7 @@ __all__ = [
     "CodedgradError",
     "EngineFailed",
     "IllConditioned",
+    "InvalidCheckpoint",
     "InvalidCode",
     "InvalidDelays",
     "InvalidHeard",
@@ -195,6 +197,23 @@ class InvalidTrace(CodedgradError, ValueError):
     Attributes:
         path: The file.
         problem: What is wrong, and on which line.
+    """
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+class InvalidCheckpoint(CodedgradError, ValueError):
+    """A checkpoint that cannot be written, or cannot be read as one.
+
+    Attributes:
+        path: The file or the folder.
+        problem: What is wrong, and what to do.
     """
 
     def __init__(self, path: object, problem: str) -> None:

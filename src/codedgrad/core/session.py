@@ -151,6 +151,10 @@ Send(step=0, message=1, cuts=((0, 1),))]
         self._next()
         return reports
 
+    def merged(self, segment: int) -> int:
+        """Return how many parts of a segment are merged."""
+        return self._held[segment].done
+
     def _close(self, held: _Held) -> list[Report]:
         held.closed = True
         ready = self._ready()

@@ -1,14 +1,26 @@
 """Driver 2: the same coordinator on real processes and a real clock.
 
 `train` is gradient descent on workers, `Driver` one step at a time; `Local` is the
-engine of this machine, `Engine` what another one must do, `FaultPlan` trouble on
-purpose.
+engine of this machine, `Here` one without processes, `Replayed` a recorded run once
+more, `Engine` what another one must do, `FaultPlan` trouble on purpose.
 """
 
 from codedgrad.engines.drive import Driver, Sum
 from codedgrad.engines.faults import Fault, FaultPlan
+from codedgrad.engines.here import Here
 from codedgrad.engines.local import Local
 from codedgrad.engines.protocol import Engine
+from codedgrad.engines.replayed import Replayed
 from codedgrad.engines.train import train
 
-__all__ = ["Driver", "Engine", "Fault", "FaultPlan", "Local", "Sum", "train"]
+__all__ = [
+    "Driver",
+    "Engine",
+    "Fault",
+    "FaultPlan",
+    "Here",
+    "Local",
+    "Replayed",
+    "Sum",
+    "train",
+]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +29,7 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     WakeAt,
+    WorkerJoined,
 )
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import StepGivenUp
@@ -96,6 +98,9 @@ class Driver:
         layout: Of the job that the engine runs.
         patience: When to give a step up.
         watch: Told every event and the commands it led to.
+        past: Events of a run that this one goes on with, in order. They are decided
+            once more, so that what was learnt from them is known; nothing is carried
+            out, and `watch` is not told. Time goes on from the last of them.
 
     Attributes:
         coordinator: Whose `history` and `ignored` say more.
@@ -109,6 +114,7 @@ class Driver:
         *,
         patience: Patience | None = None,
         watch: Watch | None = None,
+        past: Iterable[Event] = (),
     ) -> None:
         self.coordinator = Coordinator(scheme, engine.capabilities, patience)
         self._engine = engine
@@ -118,21 +124,37 @@ class Driver:
         self._next = 0
         self._until = math.inf
         self._end: Combine | GiveUp | None = None
+        self._earlier = 0.0
+        self._is_resumed = False
+        for event in past:
+            self.coordinator.handle(event)
+            self._earlier = event.at
+            self._is_resumed = True
 
-    def step(self, parameters: NDArray[Any]) -> Sum:
+    def now(self) -> float:
+        """Return the seconds since the run began, earlier lives of it included."""
+        return self._earlier + self._engine.now()
+
+    def step(self, parameters: NDArray[Any], number: int | None = None) -> Sum:
         """Get the sum of the next step at these parameters.
+
+        Args:
+            parameters: Of the step, (layout.parameters,).
+            number: Of the step, above those before; the next one if None.
 
         Raises:
             StepGivenUp: If it cannot be had; the next step may be tried all the same.
         """
-        engine, step = self._engine, self._next
+        engine, step = self._engine, self._next if number is None else number
         self._abandon()
-        self._next += 1
+        self._next = step + 1
         engine.publish(step, parameters)
-        while (event := engine.next_event(0.0)) is not None:  # of the step before
+        if self._is_resumed:
+            self._welcome()
+        while (event := self._next_event(0.0)) is not None:  # of the step before
             self._feed(event)
         self._end = None
-        self._feed(StepStarted(step, engine.now()))
+        self._feed(StepStarted(step, self.now()))
         end = self._until_end(step)
         engine.finish(step)
         history = self.coordinator.history
@@ -153,11 +175,25 @@ class Driver:
             finite = bool(np.isfinite(vector.sum())) or bool(np.isfinite(vector).all())
         return Sum(step, vector, self._layout, finite, contradicted, decoding, report)
 
+    def _welcome(self) -> None:
+        """Say that workers which an earlier life had lost are there again."""
+        self._is_resumed = False
+        for worker, alive in enumerate(self.coordinator.alive):
+            if not alive:
+                self._feed(WorkerJoined(worker, self.now()))
+
+    def _next_event(self, timeout: float) -> Event | None:
+        event = self._engine.next_event(timeout)
+        if event is None or not self._earlier:
+            return event
+        later: Event = msgspec.structs.replace(event, at=event.at + self._earlier)
+        return later
+
     def _abandon(self) -> None:
         """Close a step that an exception has left open."""
         state = self.coordinator.state
         if state is not None:
-            self._feed(StepCancelled(state.step, self._engine.now()))
+            self._feed(StepCancelled(state.step, self.now()))
             self._engine.finish(state.step)
 
     def header(self, seed: int | None = None, note: str = "") -> Header:
@@ -175,17 +211,16 @@ class Driver:
         )
 
     def _until_end(self, step: int) -> Combine | GiveUp:
-        engine = self._engine
-        notice = engine.now() + self._notice()
+        notice = self.now() + self._notice()
         while self._end is None:
-            now = engine.now()
+            now = self.now()
             if now >= notice:
                 notice = math.inf
                 self._say_who_is_waited_for(step)
-            event = engine.next_event(min(self._until, notice) - now)
+            event = self._next_event(min(self._until, notice) - now)
             if event is not None:
                 self._feed(event)
-            elif (now := engine.now()) >= self._until:
+            elif (now := self.now()) >= self._until:
                 self._feed(TimerFired(now))
         return self._end
 

@@ -26,7 +26,7 @@ from codedgrad.engines.shared import Shared
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
-__all__ = ["Memory", "Shape"]
+__all__ = ["Memory", "Private", "Shape"]
 
 _ALIGNED = 64  # bytes; a cache line
 
@@ -95,6 +95,22 @@ def _round(size: int) -> int:
     return -(-size // _ALIGNED) * _ALIGNED
 
 
+class Private:
+    """Memory of this process alone, for engines that have no other."""
+
+    def __init__(self, size: int) -> None:
+        self._buffer = np.empty(size, dtype=np.uint8)
+
+    def array(
+        self, dtype: str, shape: tuple[int, ...], offset: int = 0
+    ) -> NDArray[Any]:
+        """Return an array that begins `offset` bytes into the memory."""
+        return np.ndarray(shape, dtype, self._buffer, offset)
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class Memory:
     """Views of a run's shared memory; the same at the root and in every worker.
 
@@ -103,7 +119,7 @@ class Memory:
         versions: (versions, parameters).
     """
 
-    def __init__(self, shared: Shared, shape: Shape) -> None:
+    def __init__(self, shared: Shared | Private, shape: Shape) -> None:
         self.shape = shape
         self._shared = shared
         self.versions = self._table(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field, json
 
-from codedgrad.core import Capabilities, Command, Event, Patience
+from codedgrad.core import Capabilities, Command, Event, Patience, StepStarted
 
 __all__ = ["VERSION", "Entry", "Header", "decode_entry", "decode_header", "encode"]
 
@@ -56,6 +56,10 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     event: Event
     commands: tuple[Command, ...]
     node: int = 0
+
+    def starts_from(self, step: int) -> bool:
+        """Whether this step, or a later one, starts here."""
+        return isinstance(self.event, StepStarted) and self.event.step >= step
 
     @property
     def ends_step(self) -> bool:

@@ -28,6 +28,13 @@ class Trace:
     entries: tuple[Entry, ...]
     tail: tuple[Entry, ...] = ()
 
+    def before(self, step: int) -> tuple[Entry, ...]:
+        """Return what came before the start of a step, or of a later one."""
+        for number, entry in enumerate(self.entries):
+            if entry.starts_from(step):
+                return self.entries[:number]
+        return self.entries
+
 
 def read(path: Path | str) -> Trace:
     """Read a trace.
@@ -50,10 +57,10 @@ def read(path: Path | str) -> Trace:
     return Trace(header, tuple(entries[:whole]), tuple(entries[whole:]))
 
 
-def whole_length(path: Path, header: Header) -> int:
+def whole_length(path: Path, header: Header, before: int | None = None) -> int:
     """Return the bytes up to the last whole step, of a trace with this header.
 
-    0 if even the line of the header is torn.
+    Or up to the start of step `before`. 0 if even the line of the header is torn.
     """
     length = 0
     for line in _lines(path):
@@ -63,8 +70,11 @@ def whole_length(path: Path, header: Header) -> int:
                 problem = "is the trace of another run; its header differs"
                 raise InvalidTrace(path, problem)
             length = line.end if line.data.endswith(b"\n") else 0
-        elif (entry := line.entry()) is not None and entry.ends_step:
-            length = line.end
+        elif (entry := line.entry()) is not None:
+            if before is not None and entry.starts_from(before):
+                return line.start
+            if entry.ends_step:
+                length = line.end
     return length
 
 
@@ -75,6 +85,7 @@ class _Line:
     path: Path
     number: int
     data: bytes
+    start: int
     end: int
     is_last: bool
 
@@ -104,5 +115,5 @@ def _lines(path: Path) -> Iterator[_Line]:
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
         number += 1
-        yield _Line(path, number, data[start:end], end, end == len(data))
+        yield _Line(path, number, data[start:end], start, end, end == len(data))
         start = end

@@ -28,6 +28,7 @@ class Recorder:
         append: Go on after the last whole step of a trace with the same header. The
             coordinator that goes on must have been fed the events before, or a replay
             of the whole will differ.
+        before: With `append`, keep only what came before the start of this step.
 
     Example:
         >>> from codedgrad.core import StepStarted
@@ -39,13 +40,19 @@ class Recorder:
         >>> folder.cleanup()
     """
 
-    def __init__(self, path: Path | str, header: Header, append: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        header: Header,
+        append: bool = False,
+        before: int | None = None,
+    ) -> None:
         self.path = Path(path)
         self._waiting: list[bytes] = []
         there = self.path.exists() and self.path.stat().st_size > 0
         if there and not append:
             raise InvalidTrace(path, "is there already; append to it or take another")
-        keep = whole_length(self.path, header) if there else 0
+        keep = whole_length(self.path, header, before) if there else 0
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
         except OSError as error:

@@ -1,0 +1,221 @@
+"""An engine without processes: every worker's parts are computed here, in turn.
+
+For single-process training over the same parts, and for a debugger. Nobody is ever
+late: workers take turns, a part each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from codedgrad.core import (
+    Assign,
+    Capabilities,
+    Drop,
+    Event,
+    MessageArrived,
+    Order,
+    Progress,
+    Progressed,
+    Report,
+    Segment,
+    Send,
+    Session,
+    Upload,
+)
+from codedgrad.delays import Times
+from codedgrad.engines.faults import FaultPlan, Injector, no_delays
+from codedgrad.engines.memory import Memory, Private, Shape
+from codedgrad.engines.protocol import MakeJob
+from codedgrad.engines.rows import Rows
+from codedgrad.engines.worker import is_finite
+from codedgrad.errors import InvalidScenario, ProtocolError
+from codedgrad.jobs import Layout
+
+__all__ = ["Desk", "Here"]
+
+_NAP = 1.0  # seconds
+
+
+class Desk:
+    """Where sums are made in this process: a job, its parameters, and rows.
+
+    Args:
+        make: Makes the job.
+        layout: How long its vectors should be.
+        workers: How many have rows.
+        open_segments: Sums that each may hold at a time.
+
+    Attributes:
+        rows: Which row holds which sum.
+        parameters: Of the step, read-only.
+    """
+
+    def __init__(
+        self, make: MakeJob, layout: Layout, workers: int, open_segments: int
+    ) -> None:
+        self._job = make()
+        shape = Shape.of(layout, workers, open_segments)
+        shape.check(self._job.layout)
+        self._memory = Memory(Private(shape.size), shape)
+        self.rows = Rows(self._memory)
+        self._step = -1
+        self._sums: dict[int, NDArray[Any]] = {}
+
+    def begin(self, step: int, parameters: NDArray[Any]) -> None:
+        """Begin a step."""
+        versions = self._memory.versions
+        if parameters.shape != versions.shape[1:]:
+            problem = f"have shape {parameters.shape}"
+            raise InvalidScenario("parameters", problem, f"{versions.shape[1:]}")
+        versions[step % 2] = parameters
+        self._parameters = self._memory.parameters(step % 2)
+        self._step = step
+        self.rows.begin()
+        self._sums.clear()
+
+    def take(self, order: Order) -> None:
+        """Make room for what an order asks for."""
+        match order:
+            case Assign(_, segment, message):
+                row = self.rows.give(segment, message)
+                self._sums[segment.id] = self._memory.row(row)
+            case Upload(_, worker, message, segments):
+                self.rows.expect(message, worker, segments)
+            case Drop(_, worker):
+                self.rows.forget(worker)
+
+    def add(self, segment: int, part: int, coefficient: float, first: bool) -> None:
+        """Compute a part and add it to the sum of a segment."""
+        row = self._sums[segment]
+        self._job.part(
+            self._parameters, part, self._step, coefficient, row, add=not first
+        )
+
+    def compute(self, segment: Segment, done: int) -> None:
+        """Compute the sum of a segment, up to so many parts."""
+        pairs = zip(segment.parts, segment.coefficients, strict=True)
+        for number, (part, coefficient) in enumerate(list(pairs)[:done]):
+            self.add(segment.id, part, coefficient, number == 0)
+
+    def is_finite(self, cuts: tuple[tuple[int, int], ...]) -> bool:
+        """Whether all numbers of a message are."""
+        return all(is_finite(self._sums[id_]) for id_, done in cuts if done > 0)
+
+
+class Here:
+    """Workers that take turns in this process.
+
+    Args:
+        open_segments: Sums that a worker may hold at a time.
+    """
+
+    name = "here"
+
+    def __init__(self, *, open_segments: int = 3) -> None:
+        self.capabilities = Capabilities(rows_per_worker=open_segments)
+        self._begun = time.monotonic()
+        self._desk: Desk | None = None
+        self._sessions: list[Session] = []
+        self._pending: deque[Event] = deque()
+
+    def start(
+        self,
+        make: MakeJob,
+        layout: Layout,
+        workers: int,
+        *,
+        faults: FaultPlan | None = None,
+        delays: Times | None = None,
+        parts: int = 1,
+    ) -> None:
+        """Make the job."""
+        if self._desk is not None:
+            raise ProtocolError("an engine is started once")
+        if faults is not None and faults.planned:
+            problem = "has no processes to stop or to kill"
+            raise InvalidScenario("the engine `here`", problem, 'engine="local"')
+        times = no_delays(workers) if delays is None else delays
+        fixed, part = times.fixed, times.part(parts)
+        self._injectors = [
+            Injector(number, (), fixed[:, number], part[:, number], lambda said: None)
+            for number in range(workers)
+        ]
+        self._desk = Desk(make, layout, workers, self.capabilities.rows_per_worker)
+        self._sessions = [Session(number) for number in range(workers)]
+
+    def now(self) -> float:
+        """Return the seconds since the engine was made."""
+        return time.monotonic() - self._begun
+
+    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+        """Let all orders from now on be about a new step, and these parameters."""
+        self._open.begin(step, parameters)
+        self._turn = 0
+
+    def give(self, order: Order) -> None:
+        """Take an order for a worker."""
+        self._open.take(order)
+        worker = order.segment.worker if isinstance(order, Assign) else order.worker
+        self._say(worker, self._sessions[worker].order(order))
+
+    def next_event(self, timeout: float) -> Event | None:
+        """Return what happened next, computing until something does."""
+        deadline = self.now() + timeout
+        while not self._pending:
+            busy = [s for s in self._sessions if s.task is not None]
+            if not busy:
+                if (left := deadline - self.now()) <= 0:
+                    return None
+                time.sleep(min(_NAP, left))
+                continue
+            self._turn += 1
+            self._compute(busy[self._turn % len(busy)])
+        stamped: Event = msgspec.structs.replace(self._pending.popleft(), at=self.now())
+        return stamped
+
+    def finish(self, step: int) -> None:
+        """Let all workers drop what they have in hand of a step."""
+        for session in self._sessions:
+            session.order(Drop(step, session.worker))
+
+    def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
+        """Return the weighted sum of messages, (message,); valid until the next."""
+        return self._open.rows.combine(weights)
+
+    def close(self) -> None:
+        """Let go of the job."""
+        self._desk, self._sessions = None, []
+        self._pending.clear()
+
+    @property
+    def _open(self) -> Desk:
+        if self._desk is None:
+            raise ProtocolError("the engine is not started, or closed")
+        return self._desk
+
+    def _compute(self, session: Session) -> None:
+        """Compute a part; nothing can come in between, so it goes straight in."""
+        task = session.task
+        assert task is not None  # it is busy
+        self._injectors[session.worker].before_part(task.step, 0)
+        first = session.merged(task.segment) == 0
+        self._open.add(task.segment, task.part, task.coefficient, first)
+        self._say(session.worker, session.finish(task))
+
+    def _say(self, worker: int, reports: list[Report]) -> None:
+        for report in reports:
+            match report:
+                case Progress(step, segment, done, closed):
+                    event: Event = Progressed(step, worker, segment, done, closed, 0.0)
+                case Send(step, message, cuts):
+                    self._open.rows.sent(worker, message, cuts)
+                    finite = self._open.is_finite(cuts)
+                    event = MessageArrived(step, worker, message, cuts, 0.0, finite)
+            self._pending.append(event)

@@ -1,0 +1,63 @@
+"""What a PyTorch user gives: a model, a loss, data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from codedgrad.errors import InvalidScenario
+
+__all__ = ["Job"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """What to train. It is made once at the root and once in every worker.
+
+    Attributes:
+        model: Its parameters at the start are the root's; what workers have made is
+            overwritten in every step.
+        loss: A loss of torch that takes a mean, such as `F.cross_entropy` or
+            `nn.MSELoss()`, called with (output, target); or a function of (model,
+            batch) that returns (sum, count) or (sum, count, metrics).
+        data: A map-style data set, or tensors of equal length.
+        batch_size: Samples a step, over all parts; None: all of them.
+        metrics: By name, functions of (output, target) that return a sum over samples,
+            or (sum, count). For a loss of (model, batch): the names of its metrics.
+        shuffle: True: within shards; "global": the whole set in every epoch, which
+            every worker must then be able to read; False: as it is.
+        collate: Makes a batch of samples, as for a `DataLoader`.
+        autocast: Type for the forward pass, such as `torch.bfloat16`; None: as it is.
+        device: Where workers compute. Only the CPU has been tried.
+
+    Example:
+        >>> x = torch.randn(100, 3)
+        >>> job = Job(nn.Linear(3, 1), nn.MSELoss(), (x, x.sum(1, keepdim=True)))
+    """
+
+    model: nn.Module
+    loss: Callable[..., Any]
+    data: Any
+    batch_size: int | None = None
+    metrics: Mapping[str, Callable[..., Any]] | Sequence[str] = ()
+    shuffle: bool | str = True
+    collate: Callable[[list[Any]], Any] | None = None
+    autocast: torch.dtype | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        model: object = self.model
+        if not isinstance(model, nn.Module):
+            problem = f"is {type(model).__name__}"
+            raise InvalidScenario("job: model", problem, "an nn.Module")
+        if isinstance(self.model, nn.parallel.DistributedDataParallel):
+            advice = "the model itself; codedgrad adds up the gradients"
+            raise InvalidScenario("job: model", "is wrapped in DDP", advice)
+        loss: object = self.loss
+        if not callable(loss):
+            problem = f"is {type(loss).__name__}"
+            raise InvalidScenario("job: loss", problem, "a function or a loss module")

@@ -1,0 +1,510 @@
+"""The loss of one part, as a sum and a count.
+
+The gradient of a whole step is (sum of the gradients of the sums) / (sum of the
+counts), so a part needs both. What a mean divides by is not always the samples: a
+weighted cross entropy divides by weights, one with `ignore_index` by what is not
+ignored, a squared error by elements.
+
+| `objective(loss)` takes | called as | mean over |
+| --- | --- | --- |
+| a loss of PyTorch with reduction "mean" | `loss(output, target)` | as PyTorch's |
+| `mean_over_samples(function)` | `function(output, target)` | samples |
+| any other function, which returns (sum, count) or (sum, count, metrics) | \
+`function(model, batch)` | counts |
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Real
+from reprlib import repr as brief
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence
+
+from codedgrad.errors import InvalidScenario
+
+__all__ = [
+    "Loss",
+    "Metric",
+    "Objective",
+    "correct",
+    "mean_over_samples",
+    "objective",
+    "samples_of",
+]
+
+Number: TypeAlias = Tensor | float
+Metric: TypeAlias = Callable[[Any, Any], Any]
+"""metric(output, target) -> sum over the samples, or a pair (sum, count)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """What one part adds to a step.
+
+    Attributes:
+        total: Sum of the losses, a tensor of shape () to differentiate.
+        count: What to divide the sum of all parts by.
+        samples: In the part.
+        metrics: By name, in the order of names: a sum and what to divide it by.
+    """
+
+    total: Tensor
+    count: Number
+    samples: int
+    metrics: dict[str, tuple[Number, Number]] = field(default_factory=dict)
+
+
+class Objective(Protocol):
+    """What a worker calls for the loss of a part."""
+
+    def __call__(
+        self, model: nn.Module, batch: Any, samples: int | None = None
+    ) -> Loss:
+        """Return the loss of a batch; `samples`, if known, need not be looked for."""
+        ...
+
+
+_Options: TypeAlias = Mapping[str, Any]
+_Function: TypeAlias = Callable[..., Tensor]
+_Count: TypeAlias = Callable[[Tensor, Tensor, _Options], Number]
+_Sum: TypeAlias = Callable[[Any, Any, int], tuple[Tensor, Number]]
+
+OWN = "a function loss(model, batch) that returns (sum, count)"
+RETURN = "to return (sum, count) or (sum, count, metrics)"
+WRAP = (
+    "mean_over_samples(function) if it was written for (output, target) and returns a "
+    "mean over the samples"
+)
+
+
+def objective(loss: Any, metrics: Mapping[str, Metric] | None = None) -> Objective:
+    """Make what a worker calls of what a user gives.
+
+    Args:
+        loss: A loss of PyTorch (a module or a function, or a `functools.partial` of
+            such a function with keywords) with reduction "mean"; a
+            `mean_over_samples`; or a function of (model, batch).
+        metrics: By name, functions of (output, target) that return a sum over the
+            samples, or a pair (sum, count). A function of (model, batch) returns its
+            metrics itself.
+
+    Returns:
+        A function of (model, batch). Unless the loss takes those itself, a batch is a
+        tuple or list (inputs..., target), and the model is called with the inputs.
+
+    Example:
+        >>> evaluate = objective(nn.CrossEntropyLoss(), metrics={"right": correct})
+        >>> batch = torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, -100])
+        >>> model = nn.Linear(2, 2)
+        >>> part = evaluate(model, batch)
+        >>> int(part.count), part.samples  # one target is ignored
+        (1, 2)
+    """
+    if isinstance(loss, _OutputTarget):  # of mean_over_samples, or made before
+        return replace(loss, metrics=_functions(metrics or loss.metrics))
+    if isinstance(loss, type) or not callable(loss):
+        problem = f"is {brief(loss)}, not a function"
+        raise InvalidScenario("loss", problem, f"nn.CrossEntropyLoss() or {OWN}")
+    known = _known(loss)
+    if known is not None:
+        return _OutputTarget(known, _functions(metrics or {}))
+    if metrics:
+        problem = "are given next to a loss of (model, batch)"
+        advice = "(sum, count, metrics) as what the loss returns"
+        raise InvalidScenario("metrics", problem, advice)
+    return _ModelBatch(loss)
+
+
+def mean_over_samples(function: Callable[[Any, Any], Tensor]) -> Objective:
+    """Adapt a function of (output, target) that returns a mean over the samples.
+
+    Example:
+        >>> def distance(output, target):
+        ...     return (output - target).norm(dim=1).mean()
+        >>> evaluate = objective(mean_over_samples(distance))
+        >>> part = evaluate(nn.Linear(3, 2), (torch.zeros(4, 3), torch.zeros(4, 2)))
+        >>> part.count, part.samples
+        (4.0, 4)
+    """
+    if isinstance(function, type) or not callable(function):
+        problem = f"is given {brief(function)}, not a function"
+        raise InvalidScenario("mean_over_samples", problem, "one of (output, target)")
+    return _OutputTarget(_Mean(function), {})
+
+
+def correct(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
+    """Count right predictions: the highest of the outputs in dimension 1, the classes.
+
+    Targets are class numbers, or as many numbers as outputs, of which the highest
+    counts. All of them count, `ignore_index` or not.
+
+    Example:
+        >>> correct(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
+        (tensor(1), 2)
+    """
+    wanted = target
+    if output.ndim > 1 and target.shape == output.shape:
+        wanted = target.argmax(1)
+    if output.ndim < 2 or output.argmax(1).shape != wanted.shape:
+        problem = f"output has {_shape(output)}, target {_shape(target)}"
+        advice = "output (samples, classes, ...), target (samples, ...)"
+        raise InvalidScenario("correct", problem, advice)
+    return (output.argmax(1) == wanted).sum(), wanted.numel()
+
+
+def samples_of(batch: Any) -> int:
+    """Return how many samples are in a batch: the rows of the first tensor in it.
+
+    Tuples, lists and dicts are searched in order, and in depth; of anything else its
+    length is taken. Of a list with a tensor per sample that is not the samples: an
+    objective can be told them.
+
+    Example:
+        >>> samples_of({"text": ["a", "b"], "ids": [torch.zeros(2, 7), None]})
+        2
+    """
+    found = _rows(batch)
+    if found is None:
+        problem = f"there is no tensor in {brief(batch)}"
+        raise InvalidScenario("batch", problem, "tensors with a row per sample")
+    return found
+
+
+def _rows(batch: Any) -> int | None:
+    if isinstance(batch, Tensor):
+        return batch.size(0) if batch.ndim else None
+    if isinstance(batch, PackedSequence):  # a tuple, of all steps of all samples
+        return int(batch.batch_sizes[0])
+    if isinstance(batch, tuple | list | Mapping):
+        items = batch.values() if isinstance(batch, Mapping) else batch
+        return next((n for n in map(_rows, items) if n is not None), None)
+    if isinstance(batch, str | bytes) or not hasattr(batch, "__len__"):
+        return None
+    return len(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputTarget:
+    """Calls the model with the inputs, then something with (output, target)."""
+
+    sums: _Sum
+    metrics: Mapping[str, Metric]
+
+    def __call__(
+        self, model: nn.Module, batch: Any, samples: int | None = None
+    ) -> Loss:
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
+            problem = f"is {_what(batch)}, not (inputs..., target)"
+            raise InvalidScenario("batch", problem, OWN)
+        *inputs, target = batch
+        samples = samples_of(batch) if samples is None else samples
+        output = model(*inputs)
+        total, count = self.sums(output, target, samples)
+        with torch.no_grad():
+            plain = output.detach() if isinstance(output, Tensor) else output
+            found = {name: f(plain, target) for name, f in self.metrics.items()}
+        return Loss(_total(total), count, samples, _pairs(found, samples))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, output: Any, target: Any, samples: int) -> tuple[Tensor, float]:
+        return _total(self.function(output, target)) * samples, float(samples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A loss of PyTorch: its sum, and what its mean divides by."""
+
+    sum: Callable[[Tensor, Tensor], Tensor]
+    count: _Count
+    options: Callable[[], _Options]
+
+    def __call__(self, output: Any, target: Any, _: int) -> tuple[Tensor, Number]:
+        for name, given in (("output of the model", output), ("target", target)):
+            if not isinstance(given, Tensor):
+                problem = f"is {_what(given)}, not a tensor"
+                raise InvalidScenario(f"the {name}", problem, OWN)
+        count = self.count(output, target, self.options())
+        return self.sum(output, target), count
+
+
+class _ModelBatch:
+    """Calls a function with (model, batch), and checks what it returns."""
+
+    def __init__(self, function: Callable[[nn.Module, Any], Any]) -> None:
+        self._function = function
+        self._names: list[str] | None = None
+
+    def __call__(
+        self, model: nn.Module, batch: Any, samples: int | None = None
+    ) -> Loss:
+        samples = samples_of(batch) if samples is None else samples
+        given = self._call(model, batch)
+        if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+            raise InvalidScenario("loss", f"returned {_what(given)}", RETURN)
+        total, count, found = (*given, {})[:3]
+        metrics = self._metrics(found, samples)
+        return Loss(_total(total), _count(count), samples, metrics)
+
+    def _call(self, model: nn.Module, batch: Any) -> Any:
+        try:
+            return self._function(model, batch)
+        except (TypeError, AttributeError) as error:
+            if _inside(model, error.__traceback__):
+                raise
+            said = f"{type(error).__name__} ({' '.join(str(error).split())[:200]})"
+            problem = f"raised {said} when it was called with (model, batch)"
+            raise InvalidScenario("loss", problem, WRAP) from error
+
+    def _metrics(self, given: Any, samples: int) -> dict[str, tuple[Number, Number]]:
+        if not isinstance(given, Mapping):
+            problem = f"returned {_what(given)} for the metrics"
+            raise InvalidScenario("loss", problem, "a dict of sums by name")
+        pairs = _pairs(given, samples)
+        if self._names is None:
+            self._names = list(pairs)
+        if self._names != list(pairs):
+            problem = f"returned metrics {list(pairs)}, and before {self._names}"
+            raise InvalidScenario("loss", problem, "the same names for every batch")
+        return pairs
+
+
+def _inside(model: nn.Module, traceback: TracebackType | None) -> bool:
+    """Whether an error came out of a call of the model, and is the model's own."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        is_call = frame.f_code.co_name != "__getattr__"  # of what a model has not
+        if is_call and frame.f_locals.get("self") is model:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _total(given: Any) -> Tensor:
+    advice = "to return a sum of shape (), made of the outputs of the model"
+    if not isinstance(given, Tensor) or given.ndim or not given.is_floating_point():
+        raise InvalidScenario("loss", f"{_what(given)} is not a sum", advice)
+    if torch.is_grad_enabled() and not given.requires_grad:
+        problem = "the sum does not depend on any parameter to train"
+        raise InvalidScenario("loss", problem, advice)
+    return given
+
+
+def _count(given: Any) -> Number:
+    if isinstance(given, Tensor) and given.requires_grad:
+        problem = "the count depends on the parameters"
+        raise InvalidScenario("loss", problem, "count.detach(), or another count")
+    if not _is_number(given) or not 0 <= float(given) < math.inf:
+        advice = "a finite number, 0 or more: what to divide the sum by"
+        raise InvalidScenario("loss", f"{_what(given)} is not a count", advice)
+    return given if isinstance(given, Tensor) else float(given)
+
+
+def _pairs(found: Mapping[Any, Any], samples: int) -> dict[str, tuple[Number, Number]]:
+    """Return sums and counts of metrics, ordered by name, whoever returned them."""
+    pairs = {}
+    for name in sorted(found, key=str):
+        if not isinstance(name, str):
+            raise InvalidScenario("metrics", f"{brief(name)} is not a name", "a str")
+        given = found[name]
+        pair = given if isinstance(given, tuple | list) else (given, samples)
+        if len(pair) != 2 or not all(map(_is_number, pair)):
+            problem = f"{name} is {_what(given)}"
+            raise InvalidScenario("metrics", problem, "a number, or (sum, count)")
+        pairs[name] = _plain(pair[0]), _plain(pair[1])
+    return pairs
+
+
+def _plain(number: Any) -> Number:
+    return number.detach() if isinstance(number, Tensor) else float(number)
+
+
+def _is_number(given: Any) -> bool:
+    if isinstance(given, Tensor):
+        return not given.ndim and not given.is_complex() and given.dtype != torch.bool
+    return isinstance(given, Real) and not isinstance(given, bool)
+
+
+def _functions(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
+    if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
+        advice = 'functions of (output, target) by name, such as {"right": correct}'
+        raise InvalidScenario("metrics", f"are {brief(metrics)}", advice)
+    return dict(metrics)
+
+
+def _what(given: Any) -> str:
+    """Name a value in few words."""
+    if isinstance(given, Tensor):
+        kind = f"a tensor of {_shape(given)} and {given.dtype}"
+        return kind if given.ndim else f"{kind}, {given.detach().item()}"
+    if isinstance(given, tuple | list | dict):
+        return f"a {type(given).__name__} of {len(given)}"
+    return brief(given)
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words)
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"shape {tuple(tensor.shape)}"
+
+
+# What the means of PyTorch divide by.
+
+
+def _together(output: Tensor, target: Tensor, options: _Options) -> torch.Size:
+    """The shape after broadcasting, which must not mix samples."""
+    if output.ndim != target.ndim or output.shape[:1] != target.shape[:1]:
+        problem = (
+            f"the output of the model has {_shape(output)}, the target "
+            f"{_shape(target)}: samples would be compared with each other's targets"
+        )
+        raise InvalidScenario("loss", problem, "to squeeze or unsqueeze one of them")
+    for name in ("weight", "pos_weight"):
+        rows = () if options.get(name) is None else options[name].shape
+        if len(rows) >= output.ndim and rows[:1] > (1,):
+            problem = f"{name} has {_shape(options[name])}, a row per sample"
+            raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
+    shape: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+        output.shape, target.shape
+    )
+    return shape
+
+
+def _elements(output: Tensor, target: Tensor, options: _Options) -> float:
+    return float(math.prod(_together(output, target, options)))
+
+
+def _labelled(output: Tensor, target: Tensor, options: _Options) -> float:
+    """Rows of labels: the classes are in the last dimension."""
+    return float(math.prod(_together(output, target, options)[:-1]))
+
+
+def _rated(output: Tensor, target: Tensor, options: _Options) -> float:
+    """Rows of classes, with one target each."""
+    return float(math.prod(output.shape[:-1]))
+
+
+def _first(output: Tensor, target: Tensor, options: _Options) -> float:
+    return float(math.prod(_together(output, target, options)[:1]))
+
+
+def _classified(output: Tensor, target: Tensor, options: _Options) -> Number:
+    """Weights of the targets that are not ignored, or all rows of probabilities."""
+    if target.shape == output.shape:  # probabilities of classes
+        classes = min(1, output.ndim - 1)  # their dimension
+        return float(math.prod((*output.shape[:classes], *output.shape[classes + 1 :])))
+    counted: Tensor = target != options.get("ignore_index", -100)
+    weight: Tensor | None = options.get("weight")
+    if weight is None:
+        return counted.sum()
+    precise = torch.promote_types(weight.dtype, torch.float32)
+    return weight.detach()[target[counted].long()].sum(dtype=precise)
+
+
+_TORCH: tuple[tuple[_Function, type[nn.Module] | None, _Count], ...] = (
+    (F.cross_entropy, nn.CrossEntropyLoss, _classified),
+    (F.nll_loss, nn.NLLLoss, _classified),
+    (F.mse_loss, nn.MSELoss, _elements),
+    (F.l1_loss, nn.L1Loss, _elements),
+    (F.smooth_l1_loss, nn.SmoothL1Loss, _elements),
+    (F.huber_loss, nn.HuberLoss, _elements),
+    (F.binary_cross_entropy, nn.BCELoss, _elements),
+    (F.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss, _elements),
+    (F.kl_div, nn.KLDivLoss, _elements),
+    (F.poisson_nll_loss, nn.PoissonNLLLoss, _elements),
+    (F.gaussian_nll_loss, None, _elements),  # the module wants a third argument
+    (F.soft_margin_loss, nn.SoftMarginLoss, _elements),
+    (F.hinge_embedding_loss, nn.HingeEmbeddingLoss, _elements),
+    (F.multilabel_soft_margin_loss, nn.MultiLabelSoftMarginLoss, _labelled),
+    (F.multilabel_margin_loss, nn.MultiLabelMarginLoss, _labelled),
+    (F.multi_margin_loss, nn.MultiMarginLoss, _rated),
+)
+_COUNTS = {function: count for function, _, count in _TORCH}
+_FIXED = ("input", "target", "size_average", "reduce")  # ours, and the outdated
+_WEIGHED = (F.mse_loss, F.l1_loss, F.huber_loss)  # their weight is per sample
+
+
+def _known(loss: Any) -> _Known | None:
+    """Return a loss of PyTorch; None if it is somebody else's."""
+    if isinstance(loss, nn.Module):
+        return _module(loss)
+    is_partial = isinstance(loss, partial)
+    function = loss.func if is_partial else loss
+    if inspect.isfunction(function) and function in _COUNTS:
+        if is_partial:
+            return _function(function, loss.args, loss.keywords)
+        return _function(function, (), {})
+    if getattr(function, "__module__", None) == F.__name__:
+        raise _unknown(function.__name__)
+    return None
+
+
+def _module(loss: nn.Module) -> _Known | None:
+    name, reduction = type(loss).__name__, getattr(loss, "reduction", None)
+    for function, kind, _ in _TORCH:
+        if kind and isinstance(loss, kind) and type(loss).forward is kind.forward:
+            count = _counting(function, name, reduction)
+            summing: Any = copy.copy(loss)  # shares buffers, which may move, and hooks
+            summing.reduction = "sum"
+            return _Known(summing, count, partial(_attributes, summing))
+    if reduction is not None or type(loss).__module__.startswith("torch.nn."):
+        raise _unknown(name)
+    return None
+
+
+def _attributes(loss: nn.Module) -> _Options:
+    return {**vars(loss), **dict(loss.named_buffers(recurse=False))}
+
+
+def _function(
+    function: _Function, positional: tuple[Any, ...], given: dict[str, Any]
+) -> _Known:
+    name, has = function.__name__, inspect.signature(function).parameters
+    options = {"reduction": "mean", **given}
+    odd = [key for key in options if key not in has or key in _FIXED]
+    if positional or odd:
+        problem = f"a partial of {name} fixes {_listed(odd) or 'values without names'}"
+        usable = _listed([key for key in has if key not in _FIXED])
+        raise InvalidScenario("loss", problem, f"keywords out of {usable}")
+    if function in _WEIGHED and options.get("weight") is not None:
+        problem = f"the weight of {name} has a row per sample, and a part has others"
+        raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
+    if function is F.gaussian_nll_loss and not isinstance(options.get("var"), float):
+        problem = f"{name} is called with (output, target) and needs a var"
+        advice = f"functools.partial({name}, var=1.0), or {OWN}"
+        raise InvalidScenario("loss", problem, advice)
+    count = _counting(function, name, options.pop("reduction"))
+    summing = partial(function, **options, reduction="sum")
+    return _Known(summing, count, lambda: options)
+
+
+def _counting(function: _Function, name: str, reduction: Any) -> _Count:
+    if reduction == "batchmean" and function is F.kl_div:
+        return _first
+    if reduction == "mean":
+        return _COUNTS[function]
+    problem = f"{name} has reduction={reduction!r}, which is not a mean"
+    if reduction == "sum":
+        problem += ": its gradient would grow with the batch"
+    raise InvalidScenario("loss", problem, f'reduction="mean", or {OWN}')
+
+
+def _unknown(name: str) -> InvalidScenario:
+    problem = f"what the mean of {name} divides by is not known here"
+    return InvalidScenario("loss", problem, f"{OWN}, or {WRAP}")

@@ -1,0 +1,52 @@
+"""Computing a part so that it depends on its numbers alone, and leaves no trace."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+__all__ = ["quietly", "seed_everything"]
+
+_LIMIT = 2**32
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Use one thread, and put the global generators back as they were.
+
+    What is computed is then the same to the last bit in a worker and at the root, and
+    whoever computes at the root draws the same numbers afterwards.
+    """
+    threads = torch.get_num_threads()
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    if threads != 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads != 1:
+            torch.set_num_threads(threads)
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])
+
+
+def seed_everything(*numbers: int) -> None:
+    """Seed the global generators of torch, numpy and random from some numbers.
+
+    Example:
+        >>> seed_everything(1, 2, 3)
+        >>> a = torch.rand(2), np.random.rand(), random.random()
+        >>> seed_everything(1, 2, 3)
+        >>> b = torch.rand(2), np.random.rand(), random.random()
+        >>> torch.equal(a[0], b[0]) and a[1:] == b[1:]
+        True
+    """
+    words = np.random.SeedSequence(numbers).generate_state(4).tolist()
+    torch.manual_seed(words[0] * _LIMIT // 2 + words[1])
+    np.random.seed(words[2])  # noqa: NPY002
+    random.seed(words[3])

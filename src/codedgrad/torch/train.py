@@ -1,0 +1,452 @@
+"""Training a PyTorch model in the user's own loop.
+
+The root has the model and the optimizer. `backward` publishes the parameters, gets the
+gradient of the whole step from whoever is fast enough, and puts it into `p.grad`.
+
+1. A step begins when its number is yielded and ends when the loop comes back for the
+   next one. In between the model is the user's. Checkpoints are written at the ends.
+2. What is published is what the model is then, however it got there.
+3. `backward` is the only thing that waits, and nothing has changed while it does: so a
+   step that is given up, or interrupted there, can be taken again from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from codedgrad import __version__
+from codedgrad.core import Command, Event, Patience, Scheme
+from codedgrad.delays import Delays, Times, draw
+from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum
+from codedgrad.errors import InvalidScenario
+from codedgrad.schemes import build
+from codedgrad.torch.checkpoint import generators, restore_generators
+from codedgrad.torch.flat import Flat
+from codedgrad.torch.folder import Checkpoints, Folder
+from codedgrad.torch.job import Job
+from codedgrad.torch.progress import Bar
+from codedgrad.torch.report import Report, report_of
+from codedgrad.torch.stopping import Stopping
+from codedgrad.torch.workload import Workload, workload
+from codedgrad.trace import Manifest, StepLine
+
+__all__ = ["Coded", "Tracked", "train"]
+
+_log = logging.getLogger("codedgrad")
+_ENGINES: dict[str, Callable[[], Engine]] = {"local": Local, "here": Here}
+_DRAWN = 1000  # steps for which delays are drawn; then they repeat
+
+
+class Tracked(Protocol):
+    """What can be in a checkpoint: an optimizer, a scheduler, a model's average."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return its state: numbers, text and tensors."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+        """Become what a state says."""
+        ...
+
+
+def train(
+    job: Callable[[], Job],
+    *,
+    scheme: Scheme | str,
+    workers: int | None = None,
+    engine: Engine | str = "local",
+    seed: int = 0,
+    run_dir: Path | str | None = None,
+    resume: bool | str = False,
+    checkpoints: Checkpoints | None = None,
+    label: str = "",
+    delays: Delays | Times | None = None,
+    faults: FaultPlan | None = None,
+    patience: Patience | None = None,
+    progress: bool | None = None,
+    watch: Callable[[Event, list[Command]], None] | None = None,
+) -> Coded:
+    """Start workers for a job; use what it returns in a `with` statement.
+
+    Args:
+        job: Makes the job; called once here and once in every worker.
+        scheme: Who computes what, and when it is enough; in words, such as
+            "fractional(1)", or built.
+        workers: How many; needed where the scheme is in words.
+        engine: What the workers are: "local", processes of this machine; "here", none,
+            for a debugger; or an engine. It is closed at the end.
+        seed: Of shards, permutations, and whatever the model draws in a part.
+        run_dir: A folder for the trace, the figures of every step, and checkpoints.
+        resume: "auto": go on with the run in `run_dir` if there is one; True: there
+            must be one; False: there must be none.
+        checkpoints: When to write them, and how many to keep.
+        label: What people should call the run.
+        delays: What every part is to take longer, to rehearse: a model, drawn for 1000
+            steps and then repeated, or times.
+        faults: What to do to workers on purpose.
+        patience: When to give a step up.
+        progress: Whether `steps` shows a bar; None: if somebody is looking.
+        watch: Told every event and the commands it led to.
+
+    Example:
+        >>> def job():
+        ...     x = torch.arange(12.0).reshape(12, 1)
+        ...     return Job(nn.Linear(1, 1), nn.MSELoss(), (x, 2 * x), batch_size=4)
+        >>> with train(job, scheme="fractional(1)", workers=2) as coded:
+        ...     optimizer = torch.optim.SGD(coded.model.parameters(), lr=0.01)
+        ...     for step in coded.steps(300):
+        ...         report = coded.backward()
+        ...         optimizer.step()
+        >>> report.loss < 0.01
+        True
+    """
+    if seed < 0:
+        raise InvalidScenario("seed", f"is {seed}", "0 or more")
+    if isinstance(scheme, str):
+        if workers is None:
+            raise InvalidScenario("workers", "are not given", "workers=8")
+        scheme = build(scheme, workers)
+    elif workers not in (None, scheme.workers):
+        problem = f"are {workers}, the scheme has {scheme.workers}"
+        raise InvalidScenario("workers", problem, "to leave them out")
+    if isinstance(engine, str):
+        if engine not in _ENGINES:
+            raise InvalidScenario("engine", f"is {engine!r}", " or ".join(_ENGINES))
+        engine = _ENGINES[engine]()
+    if delays is not None and not isinstance(delays, Times):
+        delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
+    with ExitStack() as stack:
+        stack.callback(engine.close)
+        coded = Coded(job, scheme, engine, seed, progress)
+        if run_dir is not None:
+            when = Checkpoints() if checkpoints is None else checkpoints
+            manifest = coded._manifest(engine.name, seed, label)
+            coded._folder = Folder(Path(run_dir), manifest, resume, when)
+        elif resume is True:
+            raise InvalidScenario("resume", "has no run_dir", 'run_dir="runs/first"')
+        coded._start(engine, delays, faults, patience, watch)
+        coded._stack = stack.pop_all()
+    return coded
+
+
+class Coded:
+    """A model whose gradients come from whoever is fast enough. Made by `train`.
+
+    Attributes:
+        model: The root's; give its parameters to an optimizer.
+        scheme: Who computes what.
+        step: The number of the step in hand, or else of the next one.
+        report: Of the last step; None before the first.
+    """
+
+    def __init__(
+        self,
+        job: Callable[[], Job],
+        scheme: Scheme,
+        engine: Engine,
+        seed: int,
+        progress: bool | None,
+    ) -> None:
+        self._make = partial(workload, job, scheme.parts, seed)
+        self._work = self._make()
+        self.model: nn.Module = self._work.job.model
+        self.scheme = scheme
+        self.step = 0
+        self.report: Report | None = None
+        self._progress = progress
+        self._vector = self._work.vector
+        self._gradient = torch.zeros(self._work.layout.gradient, dtype=self._flat.dtype)
+        self._views = self._flat.trainable.views(self._gradient)
+        self._known = self._parameters()
+        self._folder: Folder | None = None
+        self._stack = ExitStack()
+        self._stopping = Stopping(lambda: not self._has_gradient)
+        self._reference: Workload | None = None
+        self._tracked: dict[str, Tracked] = {}
+        self._unclaimed: dict[str, Any] = {}  # states of what is not tracked yet
+        self._generators: dict[str, Any] | None = None
+        self._logged: dict[str, float] = {}
+        self._sum: Sum | None = None
+        self._is_in_step = self._has_gradient = self._is_looping = False
+
+    def _start(
+        self,
+        engine: Engine,
+        delays: Times | None,
+        faults: FaultPlan | None,
+        patience: Patience | None,
+        watch: Callable[[Event, list[Command]], None] | None,
+    ) -> None:
+        watches = [] if watch is None else [watch]
+
+        def tell(event: Event, commands: list[Command]) -> None:
+            for told in watches:
+                told(event, commands)
+
+        past = [] if self._folder is None else self._folder.past
+        self._driver = Driver(
+            engine,
+            self.scheme,
+            self._work.layout,
+            patience=patience,
+            watch=tell,
+            past=past,
+        )
+        if self._folder is not None:
+            watches.append(self._folder.open(self._driver.header()))
+            self._restore(self._folder)
+        self._warn()
+        engine.start(
+            self._make,
+            self._work.layout,
+            self.scheme.workers,
+            faults=faults,
+            delays=delays,
+            parts=self.scheme.parts,
+        )
+        self._stopping.install()
+
+    # -- the loop --------------------------------------------------------------------
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Yield the numbers of the steps until `total` of them are done.
+
+        A run that goes on with an earlier one begins where that one's checkpoint is.
+        """
+        self._settle()
+        if self._generators is not None:
+            restore_generators(self._generators)
+            self._generators = None
+        for name in self._unclaimed:
+            _log.warning("the checkpoint has %r, which is not tracked", name)
+        self._unclaimed = {}
+        with Bar(total, self.step, self._progress) as bar:
+            self._is_looping = True
+            try:
+                while self.step < total:
+                    self._is_in_step = True
+                    yield self.step
+                    bar.advance(self.report if self._has_gradient else None)
+                    self._settle()
+            finally:
+                self._is_looping = False
+        self._save()
+
+    def backward(self) -> Report:
+        """Set every `p.grad` to the gradient of the whole step; say how it went.
+
+        The gradient is the mean over the step's samples, tokens or weights, as the loss
+        counts. What `p.grad` held before is gone.
+
+        Raises:
+            StepGivenUp: If it cannot be had: too many workers are gone for too long.
+            JobFailed: If the job raises twice for the same part.
+        """
+        if self._has_gradient and self._is_looping:
+            problem = "was called twice in a step"
+            advice = "a larger batch_size, whose parts are the micro-batches"
+            raise InvalidScenario("backward", problem, advice)
+        self._settle()
+        self._is_in_step = True
+        begun = self._driver.now()
+        self._check_parameters()
+        for span in self._flat.spans:
+            span.gather(self._vector)
+        self._sum = self._driver.step(self._vector.numpy(), self.step)
+        self._has_gradient = True  # from here on the model is in between two steps
+        self._take(self._sum)
+        seconds = self._driver.now() - begun
+        self.report = report_of(self._sum, self._work.metrics, seconds)
+        return self.report
+
+    def track(self, **objects: Tracked) -> None:
+        """Let optimizers, schedulers and the like be in checkpoints.
+
+        Where a run goes on with an earlier one, each takes up its state here.
+        """
+        for name, tracked in objects.items():
+            if name in self._tracked:
+                raise InvalidScenario("track", f"has a {name} already", "another name")
+            self._tracked[name] = tracked
+            if name in self._unclaimed:
+                tracked.load_state_dict(self._unclaimed.pop(name))
+            elif self.step > 0:
+                _log.warning("the checkpoint has no %r; it begins anew", name)
+
+    def log(self, **scalars: float) -> None:
+        """Note numbers of this step, such as an accuracy, in the run's folder."""
+        if not self._is_in_step:
+            raise InvalidScenario("log", "is outside of a step", "to call it in one")
+        for name, value in scalars.items():
+            self._logged[name] = float(value)
+
+    def deviation(self) -> float:
+        """Compute the gradient in this process, and return how far off the other is.
+
+        The relative distance between `p.grad` as it was set, and the gradient over the
+        same parts by this process alone. To be called after `backward`, before the
+        model changes.
+        """
+        if self._sum is None or not self._has_gradient:
+            advice = "to call it after backward(), in the same step"
+            raise InvalidScenario("deviation", "has no gradient to look at", advice)
+        if self._reference is None:
+            self._reference = self._make()
+        layout, parameters = self._work.layout, self._vector.numpy()
+        total = np.zeros(layout.message, dtype=layout.dtype)
+        for part in range(self.scheme.parts):
+            self._reference.part(parameters, part, self.step, 1.0, total, add=True)
+        true = total[: layout.gradient] / (total[layout.gradient + 1] or 1.0)
+        gap = np.linalg.norm(self._gradient.numpy() - true)
+        return float(gap / (np.linalg.norm(true) or 1.0))
+
+    def close(self) -> None:
+        """End all workers and close the files. It may be called twice."""
+        self._stopping.remove()
+        with self._stack:
+            if self._folder is not None:
+                self._folder.close()
+
+    def __enter__(self) -> Coded:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._settle()
+            if not self._has_gradient:
+                self._save()
+        finally:
+            self.close()
+
+    # -- in between ------------------------------------------------------------------
+
+    @property
+    def _flat(self) -> Flat:
+        return self._work.flat
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which every sample is used once."""
+        return self._work.parts.steps_per_epoch
+
+    def _parameters(self) -> list[tuple[int, bool]]:
+        return [(id(p), p.requires_grad) for p in self.model.parameters()]
+
+    def _check_parameters(self) -> None:
+        if self._parameters() != self._known:
+            problem = "has other parameters, or others with requires_grad"
+            advice = "to make and freeze them in the job, as workers must do the same"
+            raise InvalidScenario("the model", problem, advice)
+
+    def _take(self, sum_: Sum) -> None:
+        """Hand the sum over: gradients, running statistics."""
+        size, vector = self._work.layout.gradient, sum_.vector
+        np.divide(vector[:size], sum_.count or 1.0, out=self._gradient.numpy())
+        for parameter, view in zip(
+            self._flat.trainable.tensors, self._views, strict=True
+        ):
+            parameter.grad = view.to(parameter.device, parameter.dtype)
+        running, samples = self._flat.running, float(vector[size + 2])
+        if running.size and sum_.finite and samples:
+            means = torch.from_numpy(vector[-running.size :] / samples)
+            self._vector[running.start : running.end] = means
+            running.scatter(self._vector)
+            for counted in self._flat.counted.tensors:
+                counted += 1
+
+    def _settle(self) -> None:
+        """End the step in hand, if there is one."""
+        if not self._is_in_step:
+            return
+        if self._has_gradient and self._folder is not None:
+            self._folder.log(self._line())
+        self._logged = {}
+        self.step += 1
+        self._is_in_step = self._has_gradient = False
+        if self._folder is not None and self._folder.is_due(self.step):
+            self._save()
+        self._stopping.obey()
+
+    def _line(self) -> StepLine:
+        report = self.report
+        assert report is not None  # there is a gradient
+        return StepLine(
+            step=report.step,
+            at=self._driver.now(),
+            seconds=report.seconds,
+            loss=report.loss,
+            count=report.count,
+            samples=report.samples,
+            metrics=dict(report.metrics),
+            logged=dict(self._logged),
+        )
+
+    # -- checkpoints -----------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self._folder is not None and self.step > self._folder.step:
+            self._folder.save(self.step, self._state)
+
+    def _state(self) -> dict[str, Any]:
+        per_epoch = self.steps_per_epoch
+        return {
+            "step": self.step,
+            "epoch": self.step // per_epoch,
+            "step_of_epoch": self.step % per_epoch,
+            "model": self.model.state_dict(),
+            "tracked": {k: v.state_dict() for k, v in self._tracked.items()},
+            "generators": generators(),
+        }
+
+    def _restore(self, folder: Folder) -> None:
+        if folder.state is None:
+            return
+        self.step = folder.step
+        self.model.load_state_dict(folder.state["model"])
+        self._unclaimed = dict(folder.state["tracked"])
+        self._generators = folder.state["generators"]
+        _log.info("going on from step %d of %s", self.step, folder.path)
+
+    def _manifest(self, engine: str, seed: int, label: str) -> Manifest:
+        parts = self._work.parts
+        return Manifest(
+            scheme=self.scheme.name,
+            workers=self.scheme.workers,
+            parts=self.scheme.parts,
+            engine=engine,
+            seed=seed,
+            samples=parts.samples,
+            batch_size=sum(parts.shares),
+            steps_per_epoch=parts.steps_per_epoch,
+            label=label,
+            created=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+            versions={"codedgrad": __version__, "torch": str(torch.__version__)},
+        )
+
+    def _warn(self) -> None:
+        if self._flat.running.size:
+            least = min(self._work.parts.shares)
+            _log.warning(
+                "the model normalises over batches: it does so over every part of its "
+                "own (%d samples or a few more), not over all %d of a step; running "
+                "statistics are averaged over the parts",
+                least,
+                sum(self._work.parts.shares),
+            )
