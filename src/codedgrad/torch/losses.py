@@ -15,12 +15,9 @@ ignored, a squared error by elements.
 
 from __future__ import annotations
 
-import copy
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from numbers import Real
 from reprlib import repr as brief
 from types import TracebackType
@@ -28,10 +25,10 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from codedgrad.errors import InvalidScenario
+from codedgrad.torch.means import OWN, WRAP, Number, known, shape_of, what
 
 __all__ = [
     "Loss",
@@ -43,7 +40,6 @@ __all__ = [
     "samples_of",
 ]
 
-Number: TypeAlias = Tensor | float
 Metric: TypeAlias = Callable[[Any, Any], Any]
 """metric(output, target) -> sum over the samples, or a pair (sum, count)."""
 
@@ -75,17 +71,9 @@ class Objective(Protocol):
         ...
 
 
-_Options: TypeAlias = Mapping[str, Any]
-_Function: TypeAlias = Callable[..., Tensor]
-_Count: TypeAlias = Callable[[Tensor, Tensor, _Options], Number]
 _Sum: TypeAlias = Callable[[Any, Any, int], tuple[Tensor, Number]]
 
-OWN = "a function loss(model, batch) that returns (sum, count)"
 RETURN = "to return (sum, count) or (sum, count, metrics)"
-WRAP = (
-    "mean_over_samples(function) if it was written for (output, target) and returns a "
-    "mean over the samples"
-)
 
 
 def objective(loss: Any, metrics: Mapping[str, Metric] | None = None) -> Objective:
@@ -116,9 +104,9 @@ def objective(loss: Any, metrics: Mapping[str, Metric] | None = None) -> Objecti
     if isinstance(loss, type) or not callable(loss):
         problem = f"is {brief(loss)}, not a function"
         raise InvalidScenario("loss", problem, f"nn.CrossEntropyLoss() or {OWN}")
-    known = _known(loss)
-    if known is not None:
-        return _OutputTarget(known, _functions(metrics or {}))
+    torchs = known(loss)
+    if torchs is not None:
+        return _OutputTarget(torchs, _functions(metrics or {}))
     if metrics:
         problem = "are given next to a loss of (model, batch)"
         advice = "(sum, count, metrics) as what the loss returns"
@@ -157,7 +145,7 @@ def correct(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     if output.ndim > 1 and target.shape == output.shape:
         wanted = target.argmax(1)
     if output.ndim < 2 or output.argmax(1).shape != wanted.shape:
-        problem = f"output has {_shape(output)}, target {_shape(target)}"
+        problem = f"output has {shape_of(output)}, target {shape_of(target)}"
         advice = "output (samples, classes, ...), target (samples, ...)"
         raise InvalidScenario("correct", problem, advice)
     return (output.argmax(1) == wanted).sum(), wanted.numel()
@@ -205,7 +193,7 @@ class _OutputTarget:
         self, model: nn.Module, batch: Any, samples: int | None = None
     ) -> Loss:
         if not isinstance(batch, tuple | list) or len(batch) < 2:
-            problem = f"is {_what(batch)}, not (inputs..., target)"
+            problem = f"is {what(batch)}, not (inputs..., target)"
             raise InvalidScenario("batch", problem, OWN)
         *inputs, target = batch
         samples = samples_of(batch) if samples is None else samples
@@ -225,23 +213,6 @@ class _Mean:
         return _total(self.function(output, target)) * samples, float(samples)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A loss of PyTorch: its sum, and what its mean divides by."""
-
-    sum: Callable[[Tensor, Tensor], Tensor]
-    count: _Count
-    options: Callable[[], _Options]
-
-    def __call__(self, output: Any, target: Any, _: int) -> tuple[Tensor, Number]:
-        for name, given in (("output of the model", output), ("target", target)):
-            if not isinstance(given, Tensor):
-                problem = f"is {_what(given)}, not a tensor"
-                raise InvalidScenario(f"the {name}", problem, OWN)
-        count = self.count(output, target, self.options())
-        return self.sum(output, target), count
-
-
 class _ModelBatch:
     """Calls a function with (model, batch), and checks what it returns."""
 
@@ -255,7 +226,7 @@ class _ModelBatch:
         samples = samples_of(batch) if samples is None else samples
         given = self._call(model, batch)
         if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-            raise InvalidScenario("loss", f"returned {_what(given)}", RETURN)
+            raise InvalidScenario("loss", f"returned {what(given)}", RETURN)
         total, count, found = (*given, {})[:3]
         metrics = self._metrics(found, samples)
         return Loss(_total(total), _count(count), samples, metrics)
@@ -272,7 +243,7 @@ class _ModelBatch:
 
     def _metrics(self, given: Any, samples: int) -> dict[str, tuple[Number, Number]]:
         if not isinstance(given, Mapping):
-            problem = f"returned {_what(given)} for the metrics"
+            problem = f"returned {what(given)} for the metrics"
             raise InvalidScenario("loss", problem, "a dict of sums by name")
         pairs = _pairs(given, samples)
         if self._names is None:
@@ -297,7 +268,7 @@ def _inside(model: nn.Module, traceback: TracebackType | None) -> bool:
 def _total(given: Any) -> Tensor:
     advice = "to return a sum of shape (), made of the outputs of the model"
     if not isinstance(given, Tensor) or given.ndim or not given.is_floating_point():
-        raise InvalidScenario("loss", f"{_what(given)} is not a sum", advice)
+        raise InvalidScenario("loss", f"{what(given)} is not a sum", advice)
     if torch.is_grad_enabled() and not given.requires_grad:
         problem = "the sum does not depend on any parameter to train"
         raise InvalidScenario("loss", problem, advice)
@@ -310,7 +281,7 @@ def _count(given: Any) -> Number:
         raise InvalidScenario("loss", problem, "count.detach(), or another count")
     if not _is_number(given) or not 0 <= float(given) < math.inf:
         advice = "a finite number, 0 or more: what to divide the sum by"
-        raise InvalidScenario("loss", f"{_what(given)} is not a count", advice)
+        raise InvalidScenario("loss", f"{what(given)} is not a count", advice)
     return given if isinstance(given, Tensor) else float(given)
 
 
@@ -323,7 +294,7 @@ def _pairs(found: Mapping[Any, Any], samples: int) -> dict[str, tuple[Number, Nu
         given = found[name]
         pair = given if isinstance(given, tuple | list) else (given, samples)
         if len(pair) != 2 or not all(map(_is_number, pair)):
-            problem = f"{name} is {_what(given)}"
+            problem = f"{name} is {what(given)}"
             raise InvalidScenario("metrics", problem, "a number, or (sum, count)")
         pairs[name] = _plain(pair[0]), _plain(pair[1])
     return pairs
@@ -344,167 +315,3 @@ def _functions(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
         advice = 'functions of (output, target) by name, such as {"right": correct}'
         raise InvalidScenario("metrics", f"are {brief(metrics)}", advice)
     return dict(metrics)
-
-
-def _what(given: Any) -> str:
-    """Name a value in few words."""
-    if isinstance(given, Tensor):
-        kind = f"a tensor of {_shape(given)} and {given.dtype}"
-        return kind if given.ndim else f"{kind}, {given.detach().item()}"
-    if isinstance(given, tuple | list | dict):
-        return f"a {type(given).__name__} of {len(given)}"
-    return brief(given)
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(words)
-
-
-def _shape(tensor: Tensor) -> str:
-    return f"shape {tuple(tensor.shape)}"
-
-
-# What the means of PyTorch divide by.
-
-
-def _together(output: Tensor, target: Tensor, options: _Options) -> torch.Size:
-    """The shape after broadcasting, which must not mix samples."""
-    if output.ndim != target.ndim or output.shape[:1] != target.shape[:1]:
-        problem = (
-            f"the output of the model has {_shape(output)}, the target "
-            f"{_shape(target)}: samples would be compared with each other's targets"
-        )
-        raise InvalidScenario("loss", problem, "to squeeze or unsqueeze one of them")
-    for name in ("weight", "pos_weight"):
-        rows = () if options.get(name) is None else options[name].shape
-        if len(rows) >= output.ndim and rows[:1] > (1,):
-            problem = f"{name} has {_shape(options[name])}, a row per sample"
-            raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
-    shape: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
-        output.shape, target.shape
-    )
-    return shape
-
-
-def _elements(output: Tensor, target: Tensor, options: _Options) -> float:
-    return float(math.prod(_together(output, target, options)))
-
-
-def _labelled(output: Tensor, target: Tensor, options: _Options) -> float:
-    """Rows of labels: the classes are in the last dimension."""
-    return float(math.prod(_together(output, target, options)[:-1]))
-
-
-def _rated(output: Tensor, target: Tensor, options: _Options) -> float:
-    """Rows of classes, with one target each."""
-    return float(math.prod(output.shape[:-1]))
-
-
-def _first(output: Tensor, target: Tensor, options: _Options) -> float:
-    return float(math.prod(_together(output, target, options)[:1]))
-
-
-def _classified(output: Tensor, target: Tensor, options: _Options) -> Number:
-    """Weights of the targets that are not ignored, or all rows of probabilities."""
-    if target.shape == output.shape:  # probabilities of classes
-        classes = min(1, output.ndim - 1)  # their dimension
-        return float(math.prod((*output.shape[:classes], *output.shape[classes + 1 :])))
-    counted: Tensor = target != options.get("ignore_index", -100)
-    weight: Tensor | None = options.get("weight")
-    if weight is None:
-        return counted.sum()
-    precise = torch.promote_types(weight.dtype, torch.float32)
-    return weight.detach()[target[counted].long()].sum(dtype=precise)
-
-
-_TORCH: tuple[tuple[_Function, type[nn.Module] | None, _Count], ...] = (
-    (F.cross_entropy, nn.CrossEntropyLoss, _classified),
-    (F.nll_loss, nn.NLLLoss, _classified),
-    (F.mse_loss, nn.MSELoss, _elements),
-    (F.l1_loss, nn.L1Loss, _elements),
-    (F.smooth_l1_loss, nn.SmoothL1Loss, _elements),
-    (F.huber_loss, nn.HuberLoss, _elements),
-    (F.binary_cross_entropy, nn.BCELoss, _elements),
-    (F.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss, _elements),
-    (F.kl_div, nn.KLDivLoss, _elements),
-    (F.poisson_nll_loss, nn.PoissonNLLLoss, _elements),
-    (F.gaussian_nll_loss, None, _elements),  # the module wants a third argument
-    (F.soft_margin_loss, nn.SoftMarginLoss, _elements),
-    (F.hinge_embedding_loss, nn.HingeEmbeddingLoss, _elements),
-    (F.multilabel_soft_margin_loss, nn.MultiLabelSoftMarginLoss, _labelled),
-    (F.multilabel_margin_loss, nn.MultiLabelMarginLoss, _labelled),
-    (F.multi_margin_loss, nn.MultiMarginLoss, _rated),
-)
-_COUNTS = {function: count for function, _, count in _TORCH}
-_FIXED = ("input", "target", "size_average", "reduce")  # ours, and the outdated
-_WEIGHED = (F.mse_loss, F.l1_loss, F.huber_loss)  # their weight is per sample
-
-
-def _known(loss: Any) -> _Known | None:
-    """Return a loss of PyTorch; None if it is somebody else's."""
-    if isinstance(loss, nn.Module):
-        return _module(loss)
-    is_partial = isinstance(loss, partial)
-    function = loss.func if is_partial else loss
-    if inspect.isfunction(function) and function in _COUNTS:
-        if is_partial:
-            return _function(function, loss.args, loss.keywords)
-        return _function(function, (), {})
-    if getattr(function, "__module__", None) == F.__name__:
-        raise _unknown(function.__name__)
-    return None
-
-
-def _module(loss: nn.Module) -> _Known | None:
-    name, reduction = type(loss).__name__, getattr(loss, "reduction", None)
-    for function, kind, _ in _TORCH:
-        if kind and isinstance(loss, kind) and type(loss).forward is kind.forward:
-            count = _counting(function, name, reduction)
-            summing: Any = copy.copy(loss)  # shares buffers, which may move, and hooks
-            summing.reduction = "sum"
-            return _Known(summing, count, partial(_attributes, summing))
-    if reduction is not None or type(loss).__module__.startswith("torch.nn."):
-        raise _unknown(name)
-    return None
-
-
-def _attributes(loss: nn.Module) -> _Options:
-    return {**vars(loss), **dict(loss.named_buffers(recurse=False))}
-
-
-def _function(
-    function: _Function, positional: tuple[Any, ...], given: dict[str, Any]
-) -> _Known:
-    name, has = function.__name__, inspect.signature(function).parameters
-    options = {"reduction": "mean", **given}
-    odd = [key for key in options if key not in has or key in _FIXED]
-    if positional or odd:
-        problem = f"a partial of {name} fixes {_listed(odd) or 'values without names'}"
-        usable = _listed([key for key in has if key not in _FIXED])
-        raise InvalidScenario("loss", problem, f"keywords out of {usable}")
-    if function in _WEIGHED and options.get("weight") is not None:
-        problem = f"the weight of {name} has a row per sample, and a part has others"
-        raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
-    if function is F.gaussian_nll_loss and not isinstance(options.get("var"), float):
-        problem = f"{name} is called with (output, target) and needs a var"
-        advice = f"functools.partial({name}, var=1.0), or {OWN}"
-        raise InvalidScenario("loss", problem, advice)
-    count = _counting(function, name, options.pop("reduction"))
-    summing = partial(function, **options, reduction="sum")
-    return _Known(summing, count, lambda: options)
-
-
-def _counting(function: _Function, name: str, reduction: Any) -> _Count:
-    if reduction == "batchmean" and function is F.kl_div:
-        return _first
-    if reduction == "mean":
-        return _COUNTS[function]
-    problem = f"{name} has reduction={reduction!r}, which is not a mean"
-    if reduction == "sum":
-        problem += ": its gradient would grow with the batch"
-    raise InvalidScenario("loss", problem, f'reduction="mean", or {OWN}')
-
-
-def _unknown(name: str) -> InvalidScenario:
-    problem = f"what the mean of {name} divides by is not known here"
-    return InvalidScenario("loss", problem, f"{OWN}, or {WRAP}")

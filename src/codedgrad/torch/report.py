@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from codedgrad.engines import Sum
-from codedgrad.torch.workload import SCALARS
 from codedgrad.trace import Waiting
 
 __all__ = ["Report", "report_of"]
@@ -69,7 +68,8 @@ def report_of(sum_: Sum, metrics: tuple[str, ...], seconds: float) -> Report:
     """
     told = sum_.report
     _, _, samples, *rest = sum_.vector[sum_.layout.gradient :].tolist()
-    pairs = zip(rest[0 : 2 * len(metrics) : 2], rest[1 : 2 * len(metrics) : 2])
+    named = rest[: 2 * len(metrics)]
+    pairs = zip(named[0::2], named[1::2], strict=True)
     return Report(
         step=sum_.step,
         loss=sum_.loss,

@@ -1,10 +1,10 @@
 """The gradient of a part, by backward, straight into the row where it is summed up.
 
 `coefficient * loss` is what is differentiated, so the gradient comes out encoded, and
-the parameters' gradients are views of the row, so it need not be stored or copied. Where
-numbers are narrower than a message (bfloat16 parameters, autocast) that would round the
-coefficients too: there the plain gradient is multiplied afterwards, in the message's own
-precision.
+the parameters' gradients are views of the row, so it need not be stored or copied.
+Where numbers are narrower than a message (bfloat16 parameters, autocast) that would
+round the coefficients too: there the plain gradient is multiplied afterwards, in the
+message's own precision.
 """
 
 from __future__ import annotations
@@ -132,10 +132,10 @@ class Workload:
         batch = _to(self._batches(indices), job.device)
         kind = torch.device(job.device).type
         if job.autocast is None:
-            loss = self._objective(job.model, batch)
+            loss = self._objective(job.model, batch, len(indices))
         else:
             with torch.autocast(kind, dtype=job.autocast):
-                loss = self._objective(job.model, batch)
+                loss = self._objective(job.model, batch, len(indices))
         if set(loss.metrics) != set(self.metrics):
             problem = f"returned the metrics {sorted(loss.metrics)}"
             advice = f"metrics={sorted(loss.metrics)} in the Job"
