@@ -9,6 +9,7 @@ import typer
 
 import codedgrad
 from codedgrad.cli.demo import demo
+from codedgrad.cli.report import report
 from codedgrad.cli.schemes import schemes
 from codedgrad.cli.simulate import help_text, simulate
 from codedgrad.errors import CodedgradError
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command(help=help_text())(simulate)
 app.command()(schemes)
+app.command()(report)
 
 
 def _print_version(wanted: bool) -> None:

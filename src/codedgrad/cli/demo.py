@@ -1,211 +1,228 @@
-"""`codedgrad demo`: the algebra of gradient codes at work."""
+"""`codedgrad demo`: real training under stragglers, waiting for all and coded."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Annotated
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from codedgrad.codes import Code, amplification, clustered, cyclic, decode, fractional
-from codedgrad.codes.decoders import residuals
-from codedgrad.codes.late_sets import heard_without, late_sets
+from codedgrad.core import Scheme
+from codedgrad.delays import Delays, Times, draw
+from codedgrad.delays import build as build_delays
 from codedgrad.errors import InvalidOption
+from codedgrad.schemes import build
+from codedgrad.sim.delays_text import table_of
+from codedgrad.view import LiveView, write_page
 
-_LENGTH = 100  # numbers in a part gradient
+if TYPE_CHECKING:
+    from codedgrad.torch.rehearsal import Rehearsal, Trial
 
-
-class Family(StrEnum):
-    """The exact codes the demo can show."""
-
-    cyclic = "cyclic"
-    fractional = "fractional"
-    clustered = "clustered"
+_DELAYS = (
+    "shifted-exponential(floor=0.04, mean=0.01)",
+    "sticky(factor=10, enter=0.1, leave=0.2, workers=[2, 5])",
+)
+_BATCH = {"digits": 256}  # others: a larger one
+_WAITING = "waiting for all"
 
 
 def demo(
-    workers: Annotated[
-        int, typer.Option(help="Workers, and parts.", min=1, max=100)
-    ] = 8,
-    tolerance: Annotated[int, typer.Option(help="Late workers to survive.")] = 2,
-    code: Annotated[Family, typer.Option(help="The code to show.")] = Family.cyclic,
-    clusters: Annotated[int, typer.Option(help="For --code clustered.", min=1)] = 2,
-    late: Annotated[str, typer.Option(help="Who is late, such as 1,4.")] = "",
-    seed: Annotated[int, typer.Option(help="Of the part gradients.", min=0)] = 0,
+    scheme: Annotated[
+        str, typer.Option(help="What to compare with waiting for all.")
+    ] = "fractional(1)",
+    workers: Annotated[int, typer.Option(help="Processes.", min=2, max=64)] = 8,
+    steps: Annotated[int, typer.Option(help="Of each run.", min=1)] = 100,
+    data: Annotated[
+        str, typer.Option(help="digits, fashion-mnist, or the latter's folder.")
+    ] = "digits",
+    delays: Annotated[
+        list[str] | None,
+        typer.Option(help="What makes workers slow; as for simulate. May be repeated."),
+    ] = None,
+    kill: Annotated[bool, typer.Option(help="Kill a worker process half-way.")] = True,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="For records; default runs/demo-<time>.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Lose workers, recover the sum: what a gradient code does, in numbers.
+    """Train a real network twice, on workers some of which are slow.
 
-    Draws random part gradients, encodes them, loses every set of workers that the
-    code tolerates (beyond 100,000 sets: many of them), and recovers the full sum;
-    then loses one worker more. This is the algebra only: no model is trained and no
-    worker process is started.
+    Once the root waits for all workers in every step, as synchronous training does,
+    and once it takes the exact gradient from whoever is fast enough. Same network,
+    data, seed and stragglers. Workers are real processes; their slowness is sleep,
+    put in on purpose and equal for both, so that two cores can show eight machines.
 
-    Example: codedgrad demo --workers 12 --tolerance 3 --late 0,1,2
+    Writes both runs and a page to look at into a folder.
+
+    Example: codedgrad demo --steps 200 --data fashion-mnist --scheme "cyclic(2)"
     """
-    chosen = _build(code, workers, tolerance, clusters)
-    rng = np.random.default_rng(seed)
-    G = rng.standard_normal((workers, _LENGTH))
-    drawn = rng.choice(workers, tolerance, replace=False)
-    lost = _named(late, workers) if late else sorted(drawn.tolist())
-    trials = [_try(chosen, G)]
-    if 0 < tolerance < workers - 1:  # else every cyclic code is plain repetition
-        draw = cyclic(
-            workers, tolerance, construction="random", accept_amplification=True
-        )
-        trials.append(_try(draw, G))
+    law, times = _times(delays, workers, steps, seed)
+    schemes = {_WAITING: build("uncoded", workers), scheme: build(scheme, workers)}
+    schemes = {_WAITING: schemes[_WAITING], schemes[scheme].name: schemes[scheme]}
+    rehearsal = _rehearsal(data, steps, seed, times, (workers - 2, steps // 2), kill)
+    folder = _folder(run_dir)
+    console = Console(stderr=as_json, highlight=False, width=None)
+    console.print(_opening(rehearsal, schemes, law, seed), soft_wrap=True)
+    trials = _run(rehearsal, schemes, folder, console)
+    page = folder / "report.html"
+    write_page([trial.path for trial in trials], page, "Waiting for all, and not")
     if as_json:
-        example = decode(chosen, _heard(chosen, lost))
-        typer.echo(
-            json.dumps(
-                {
-                    "seed": seed,
-                    "late": lost,
-                    "weights": example.weights,
-                    "residual": example.residual,
-                    "trials": [asdict(trial) for trial in trials],
-                }
-            )
-        )
+        typer.echo(json.dumps(_facts(rehearsal, trials, law, seed, page)))
         return
-    console = Console(highlight=False, width=80)
-    console.print(
-        "[bold]The algebra of gradient codes[/bold] "
-        "(no training, no worker processes)\n\n"
-        f"{chosen}\nworkers {workers}, parts {workers}, parts to a worker "
-        f"{chosen.load}, late workers survived {tolerance}, seed {seed}\n"
-    )
-    _print_example(console, chosen, G, lost)
-    _print_trials(console, trials, tolerance)
+    console.print(_table(rehearsal, trials))
+    console.print(_verdict(trials, page), soft_wrap=True)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What came of losing workers; errors are relative norms."""
-
-    code: str
-    amplification: float
-    amplification_is_exact: bool
-    sets: int
-    sets_are_all: bool
-    worst_residual: float
-    worst_error: float
-    worst_error_float32: float
-    sets_of_one_more: int
-    exact_of_one_more: int
+def _times(
+    delays: list[str] | None, workers: int, steps: int, seed: int
+) -> tuple[Delays, Times]:
+    usual = _DELAYS if workers > 5 else (_DELAYS[0], _DELAYS[1].replace("2, 5", "1"))
+    law = build_delays([table_of(text) for text in delays or usual])
+    return law, draw(law, steps=steps, workers=workers, seed=seed)
 
 
-def _build(family: Family, workers: int, tolerance: int, clusters: int) -> Code:
-    if family is Family.fractional:
-        return fractional(workers, tolerance)
-    if family is Family.cyclic:
-        return cyclic(workers, tolerance)
-    size, rest = divmod(workers, clusters)
-    if rest or not 0 <= tolerance < size:
-        option = f"--clusters {clusters} --tolerance {tolerance} do not fit"
-        advice = f"clusters that divide {workers}, of more workers than the tolerance"
-        raise InvalidOption(option, advice)
-    return clustered(cyclic(size, tolerance), clusters)
-
-
-def _named(late: str, workers: int) -> list[int]:
-    words = late.split(",")
-    named = sorted({int(word) for word in words if word.strip().isdecimal()})
-    if len(named) < len(words) or named[-1] >= workers:
-        advice = f"different worker numbers from 0 to {workers - 1}, such as 1,4"
-        raise InvalidOption(f"--late {late} does not name workers", advice)
-    return named
-
-
-def _heard(code: Code, late: list[int]) -> list[int]:
-    return [m for m, worker in enumerate(code.owner) if worker not in late]
-
-
-def _try(code: Code, G: NDArray[np.float64]) -> Trial:
-    s = code.tolerance or 0
-    total, B = G.sum(axis=0), code.B.toarray()
-    messages, rounded = B @ G, B.astype(np.float32) @ G.astype(np.float32)
-    sets, seen = late_sets(code.workers, s), 0
-    residual = error = error32 = 0.0
-    for late in sets.batches:
-        seen += len(late)
-        a = code.decoder.weights(heard_without(late, code.owner))
-        residual = max(residual, float(np.max(residuals(code.B, a))))
-        error = max(error, _worst(a @ messages - total))
-        error32 = max(error32, _worst(a.astype(np.float32) @ rounded - total))
-    beyond = late_sets(code.workers, s + 1).batches
-    exact = [code.decoder.decodable(heard_without(b, code.owner)) for b in beyond]
-    digits = amplification(code)
-    return Trial(
-        code=code.name,
-        amplification=digits.value,
-        amplification_is_exact=digits.exact,
-        sets=seen,
-        sets_are_all=sets.all_of_them,
-        worst_residual=residual,
-        worst_error=error / float(np.linalg.norm(total)),
-        worst_error_float32=error32 / float(np.linalg.norm(total)),
-        sets_of_one_more=sum(map(len, exact)),
-        exact_of_one_more=int(sum(e.sum() for e in exact)),
+def _rehearsal(
+    data: str,
+    steps: int,
+    seed: int,
+    times: Times,
+    kill: tuple[int, int],
+    kills: bool,
+) -> Rehearsal:
+    try:
+        from codedgrad.torch.pictures import pictures
+        from codedgrad.torch.rehearsal import Rehearsal
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        advice = 'pip install "codedgrad[demo]"'
+        raise InvalidOption("the demo trains with PyTorch", advice) from None
+    return Rehearsal(
+        data=pictures(data),
+        steps=steps,
+        batch_size=_BATCH.get(data, 512),
+        seed=seed,
+        times=times,
+        kill=kill if kills else None,
     )
 
 
-def _worst(gaps: NDArray[np.floating]) -> float:
-    return float(np.max(np.linalg.norm(gaps, axis=1)))
+def _folder(given: Path | None) -> Path:
+    folder = given or Path("runs", f"demo-{datetime.now():%Y%m%d-%H%M%S}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidOption(f"--run-dir {folder} is there already", "another name")
+    return folder
 
 
-def _print_example(
-    console: Console, code: Code, G: NDArray[np.float64], late: list[int]
-) -> None:
-    decoding = decode(code, _heard(code, late))
-    weights, messages = dict(decoding.weights), code.B.toarray() @ G
-    table = Table("worker", "coefficient x part", "message", "weight", box=None)
-    for worker in range(min(code.workers, 12)):
-        row = code.B[[worker]]
-        pairs = zip(row.data, row.indices, strict=True)
-        numbers = ", ".join(f"{x:.2f}" for x in messages[worker, :3])
-        table.add_row(
-            f"{worker}",
-            " ".join(f"{c:+.3g}x{part}" for c, part in pairs),
-            f"({numbers}, ...)",
-            "late" if worker in late else f"{weights.get(worker, 0.0):+.3f}",
-            style="dim" if worker in late else None,
+def _run(
+    rehearsal: Rehearsal,
+    schemes: dict[str, Scheme],
+    folder: Path,
+    console: Console,
+) -> list[Trial]:
+    trials = []
+    workers = next(iter(schemes.values())).workers
+    with LiveView(list(schemes), rehearsal.steps, workers, console) as view:
+        for number, (label, built) in enumerate(schemes.items()):
+            view.begin(label)
+            path = folder / ("coded" if number else "waiting")
+            trials.append(rehearsal.run(built, path, label, view.step))
+    return trials
+
+
+def _opening(
+    rehearsal: Rehearsal, schemes: dict[str, Scheme], law: Delays, seed: int
+) -> str:
+    data = rehearsal.data
+    workers = next(iter(schemes.values())).workers
+    samples, pixels = data.train[0].shape
+    said = [
+        f"[bold]{data.name}[/bold]: {samples:,} pictures of {pixels} pixels, "
+        f"{rehearsal.batch_size} a step; {workers} worker processes, seed {seed}",
+        f"put in on purpose: {escape(str(law))}",
+    ]
+    if rehearsal.kill is not None:
+        worker, step = rehearsal.kill
+        said.append(f"worker {worker} is killed in step {step}")
+    return "\n".join(said) + "\n"
+
+
+def _table(rehearsal: Rehearsal, trials: list[Trial]) -> Table:
+    goal = rehearsal.data.goal
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for trial in trials:
+        name = _WAITING if trial is trials[0] else trial.scheme
+        table.add_column(name, justify="right")
+    facts = [_figures(trial, goal) for trial in trials]
+    for name, form in (
+        ("mean time per step [s]", "{:.3f}"),
+        ("99th percentile [s]", "{:.3f}"),
+        (f"time to {goal:.0%} accuracy [s]", "{:.1f}"),
+        ("accuracy at the end [%]", "{:.1f}"),
+        ("parts computed per step", "{:.1f}"),
+        ("messages per step", "{:.1f}"),
+        ("off single-process gradients", "{:.0e}"),
+    ):
+        key = name.replace(f"time to {goal:.0%} accuracy", "time to goal")
+        cells = [_cell(form, fact[key]) for fact in facts]
+        table.add_row(escape(name), *cells)
+    return table
+
+
+def _cell(form: str, value: float) -> str:
+    return form.format(value) if math.isfinite(value) else "not reached"
+
+
+def _figures(trial: Trial, goal: float) -> dict[str, float]:
+    return {
+        "mean time per step [s]": float(trial.seconds.mean()),
+        "99th percentile [s]": float(np.quantile(trial.seconds, 0.99)),
+        "time to goal [s]": trial.seconds_to(goal),
+        "accuracy at the end [%]": 100 * float(trial.score[-1]),
+        "parts computed per step": float(np.mean([r.work for r in trial.reports])),
+        "messages per step": float(np.mean([r.messages for r in trial.reports])),
+        "off single-process gradients": trial.deviation,
+    }
+
+
+def _verdict(trials: list[Trial], page: Path) -> str:
+    waiting, coded = (float(trial.seconds.mean()) for trial in trials)
+    if coded < waiting:
+        said = f"{trials[1].scheme} took {waiting / coded:.1f} times less time per step"
+    else:
+        said = (
+            f"{trials[1].scheme} took {coded / waiting:.1f} times more time per step: "
+            "it does not pay here"
         )
-    console.print(table)
-    if code.workers > 12:
-        console.print(f"... and {code.workers - 12} workers more")
-    got = sum((a * messages[m] for m, a in decoding.weights), np.zeros(_LENGTH))
-    true = G.sum(axis=0)
-    for name, sum_ in (("all parts added up", true), ("weighted messages", got)):
-        numbers = ", ".join(f"{x:+.6f}" for x in sum_[:3])
-        console.print(f"{name:<19} ({numbers}, ...)")
-    error = np.linalg.norm(got - true) / np.linalg.norm(true)
-    console.print(
-        f"without {late}: residual {decoding.residual:.1e}, relative error {error:.1e}"
-        f" {'(exact)' if decoding.is_exact else '(too many late)'}\n"
-    )
+    return f"\n{said}. Both are measured; the slowness was put in.\nLook at {page}"
 
 
-def _print_trials(console: Console, trials: list[Trial], tolerance: int) -> None:
-    own = trials[0]
-    which = "all" if own.sets_are_all else "every window and random ones,"
-    console.print(
-        f"{tolerance} late: {which} {own.sets} sets, worst residual "
-        f"{own.worst_residual:.1e}, worst relative error {own.worst_error:.1e}\n"
-        f"{tolerance + 1} late: {own.exact_of_one_more} of {own.sets_of_one_more} sets "
-        "tried still give the exact sum\n"
-    )
-    table = Table(
-        "coefficients", "amplification", "worst error, float32 messages", box=None
-    )
-    for trial, name in zip(trials, ("this code", "papers' cyclic draw"), strict=False):
-        at_least = "" if trial.amplification_is_exact else "at least "
-        amplified = f"{at_least}{trial.amplification:.3g}"
-        table.add_row(name, amplified, f"{trial.worst_error_float32:.1e}")
-    console.print(table)
+def _facts(
+    rehearsal: Rehearsal, trials: list[Trial], law: Delays, seed: int, page: Path
+) -> dict[str, Any]:
+    goal = rehearsal.data.goal
+    runs = []
+    for trial in trials:
+        figures = {
+            key: value if math.isfinite(value) else None
+            for key, value in _figures(trial, goal).items()
+        }
+        runs.append({"scheme": trial.scheme, "run": str(trial.path), **figures})
+    return {
+        "data": rehearsal.data.name,
+        "seed": seed,
+        "steps": rehearsal.steps,
+        "goal": goal,
+        "delays": str(law),
+        "runs": runs,
+        "report": str(page),
+    }

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import (
@@ -124,6 +125,7 @@ class Here:
         self._desk: Desk | None = None
         self._sessions: list[Session] = []
         self._pending: deque[Event] = deque()
+        self._is_closed = False
 
     def start(
         self,
@@ -136,13 +138,19 @@ class Here:
         parts: int = 1,
     ) -> None:
         """Make the job."""
-        if self._desk is not None:
+        if self._desk is not None or self._is_closed:
             raise ProtocolError("an engine is started once")
         if faults is not None and faults.planned:
             problem = "has no processes to stop or to kill"
             raise InvalidScenario("the engine `here`", problem, 'engine="local"')
         times = no_delays(workers) if delays is None else delays
+        if times.workers != workers:
+            problem = f"has times for {times.workers} workers"
+            raise InvalidScenario("delays", problem, f"times for {workers}")
         fixed, part = times.fixed, times.part(parts)
+        if not np.isfinite(fixed + part).all():
+            problem = "has no processes that could be away for ever"
+            raise InvalidScenario("the engine `here`", problem, 'engine="local"')
         self._injectors = [
             Injector(number, (), fixed[:, number], part[:, number], lambda said: None)
             for number in range(workers)
@@ -166,13 +174,16 @@ class Here:
         self._say(worker, self._sessions[worker].order(order))
 
     def next_event(self, timeout: float) -> Event | None:
-        """Return what happened next, computing until something does."""
+        """Return what happened next, computing until something does.
+
+        None if nothing has after `timeout` seconds; a part under way is finished first.
+        """
         deadline = self.now() + timeout
         while not self._pending:
+            if (left := deadline - self.now()) <= 0:
+                return None
             busy = [s for s in self._sessions if s.task is not None]
             if not busy:
-                if (left := deadline - self.now()) <= 0:
-                    return None
                 time.sleep(min(_NAP, left))
                 continue
             self._turn += 1
@@ -193,6 +204,7 @@ class Here:
         """Let go of the job."""
         self._desk, self._sessions = None, []
         self._pending.clear()
+        self._is_closed = True
 
     @property
     def _open(self) -> Desk:

@@ -69,8 +69,18 @@ def record(
         InvalidDelays: On all workers, if one of them cannot record.
 
     Example:
-        >>> with record(ddp_model, "times.csv") as recording:  # doctest: +SKIP
-        ...     train(ddp_model)
+        >>> import tempfile
+        >>> from codedgrad.delays import read_matrix
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> store = dist.HashStore()
+        >>> dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        >>> model = DistributedDataParallel(torch.nn.Linear(2, 1))
+        >>> with record(model, Path(folder.name) / "times.csv") as recording:
+        ...     model(torch.ones(3, 2)).sum().backward()
+        >>> read_matrix(recording.path).workers
+        ('worker0',)
+        >>> dist.destroy_process_group()
+        >>> folder.cleanup()
     """
     given: object = ddp_model
     if not isinstance(given, DistributedDataParallel):

@@ -178,7 +178,8 @@ class Coded:
         self._generators: dict[str, Any] | None = None
         self._logged: dict[str, float] = {}
         self._sum: Sum | None = None
-        self._is_in_step = self._has_gradient = self._is_looping = False
+        self._is_in_step = self._is_looping = False
+        self._is_tried = self._has_gradient = False
 
     def _start(
         self,
@@ -257,10 +258,11 @@ class Coded:
             problem = "was called twice in a step"
             advice = "a larger batch_size, whose parts are the micro-batches"
             raise InvalidScenario("backward", problem, advice)
-        self._settle()
-        self._is_in_step = True
+        if self._is_tried:  # outside of a loop, or once more after a failure
+            self._settle()
         begun = self._driver.now()
         self._check_parameters()
+        self._is_in_step = self._is_tried = True
         for span in self._flat.spans:
             span.gather(self._vector)
         self._sum = self._driver.step(self._vector.numpy(), self.step)
@@ -379,7 +381,7 @@ class Coded:
             self._folder.log(self._line())
         self._logged = {}
         self.step += 1
-        self._is_in_step = self._has_gradient = False
+        self._is_in_step = self._is_tried = self._has_gradient = False
         if self._folder is not None and self._folder.is_due(self.step):
             self._save()
         self._stopping.obey()

@@ -1,0 +1,132 @@
+"""A training run on the screen, while it runs: how far, who is late, what is saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+__all__ = ["LiveView", "Seen"]
+
+
+class Seen(Protocol):
+    """What is shown of a step."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss before it."""
+        ...
+
+    @property
+    def heard(self) -> tuple[int, ...]:
+        """Workers that were heard."""
+        ...
+
+    @property
+    def late(self) -> tuple[int, ...]:
+        """Workers that were not waited for."""
+        ...
+
+    @property
+    def saved(self) -> float:
+        """Seconds that waiting for all would have taken more, at least."""
+        ...
+
+
+class LiveView:
+    """Shows runs one after the other, a bar each; nothing where nobody is looking.
+
+    Args:
+        names: Of the runs, in order.
+        steps: Of each.
+        workers: How many.
+        console: Where to.
+    """
+
+    def __init__(
+        self, names: Sequence[str], steps: int, workers: int, console: Console
+    ) -> None:
+        self._workers = workers
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[pace]}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+        )
+        self._tasks = {
+            name: self._bars.add_task(name, total=steps, start=False, pace="")
+            for name in names
+        }
+        self._steps = steps
+        self._task: TaskID | None = None
+        self._live = Live(
+            self._bars, console=console, refresh_per_second=8, transient=False
+        )
+        self._saved = 0.0
+        self._done = 0
+        self._begun = 0.0
+        self._name = ""
+
+    def begin(self, name: str) -> None:
+        """Begin with the next run."""
+        self._name, self._task = name, self._tasks[name]
+        self._saved, self._done, self._begun = 0.0, 0, time.monotonic()
+        self._bars.start_task(self._task)
+        if not self._console.is_terminal:
+            self._console.print(f"{name}: {self._steps} steps ...")
+
+    def step(self, seen: Seen, score: float) -> None:
+        """Show a step."""
+        assert self._task is not None  # a run has begun
+        self._done += 1
+        self._saved += seen.saved
+        pace = (time.monotonic() - self._begun) / self._done
+        self._bars.update(self._task, advance=1, pace=f"{pace:.3f} s/step")
+        if self._console.is_terminal:
+            said = Text(f"loss {seen.loss:.3f}   accuracy {100 * score:.1f} %   ")
+            said.append(f"saved at least {self._saved:.1f} s")
+            self._live.update(Group(self._bars, self._who(seen), said))
+
+    def _who(self, seen: Seen) -> Text:
+        shown = Text("workers  ")
+        for worker in range(min(self._workers, 16)):
+            if worker in seen.late:
+                shown.append(f" {worker} late ", style="bold black on yellow")
+            elif worker in seen.heard:
+                shown.append(f" {worker} ok   ", style="green")
+            else:
+                shown.append(f" {worker} --   ", style="dim")
+        return shown
+
+    def __enter__(self) -> LiveView:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
