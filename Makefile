@@ -4,6 +4,7 @@
 PYTHON ?= python3
 TORCH ?=# another PyTorch than that of requirements/torch.txt, such as torch==2.12.0
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests with processes of their own, which want the machine for themselves.
 PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
@@ -15,7 +16,7 @@ PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 15
 
-demo: .venv/run ## show gradient codes at work
+demo: .venv/run ## train a network among slow workers, twice, and compare
 	@$(BIN)/python -m codedgrad demo $(ARGS)
 
 test: check ## run every check and every test
@@ -49,23 +50,20 @@ clean: ## remove everything that was made
 		.hypothesis .coverage dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/run: requirements/run.txt pyproject.toml
+.venv/run: requirements/run.txt requirements/torch.txt pyproject.toml \
+		$(if $(TORCH),always)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "codedgrad needs Python 3.11 or newer; try make PYTHON=python3.11"; exit 2; }
-	@echo "setting up .venv (once; about 58 MB to download)"
+	@echo "setting up .venv (once). To download: PyTorch, about 200 MB where pip finds a"
+	@echo "CPU build (the GPU build for Linux is 2.7 GB: make TORCH=... takes another, and"
+	@echo "PIP_EXTRA_INDEX_URL can name another index); everything else, about 78 MB"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--requirement requirements/run.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--no-deps --no-build-isolation --editable .
+	@$(PIP) $(if $(TORCH),"$(TORCH)",--requirement requirements/torch.txt)
+	@$(PIP) --requirement requirements/run.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev: .venv/run requirements/torch.txt requirements/dev.txt $(if $(TORCH),always)
-	@echo "setting up PyTorch (once; about 200 MB to download if pip finds a CPU build;"
-	@echo "the GPU build for Linux is 2.7 GB: PIP_EXTRA_INDEX_URL can name another index)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		$(if $(TORCH),"$(TORCH)",--requirement requirements/torch.txt)
-	@echo "setting up the test tools (once; about 125 MB to download)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--requirement requirements/dev.txt
+.venv/dev: .venv/run requirements/dev.txt
+	@echo "setting up the test tools (once; about 135 MB to download)"
+	@$(PIP) --requirement requirements/dev.txt
 	@touch $@
