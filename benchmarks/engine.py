@@ -61,6 +61,7 @@ class Nothing:
         step: int,
         coefficient: float,
         out: NDArray[Any],
+        add: bool = False,
     ) -> None:
         where = out.__array_interface__["data"][0]
         if where not in self._rows:  # once, as a first gradient would

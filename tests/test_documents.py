@@ -11,9 +11,13 @@ DOCUMENTS = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_in_a_document_runs(
-    document: Path, capsys: pytest.CaptureFixture[str]
+    document: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """What it prints is in a comment behind `print`, or in the text block below."""
+    monkeypatch.chdir(tmp_path)  # where it may write
     shape = r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?"
     for block, below in re.findall(shape, document.read_text(), re.DOTALL):
         exec(compile(block, document.name, "exec"), {})

@@ -36,6 +36,7 @@ from codedgrad.torch.flat import Flat
 from codedgrad.torch.folder import Checkpoints, Folder
 from codedgrad.torch.job import Job
 from codedgrad.torch.progress import Bar
+from codedgrad.torch.quiet import quietly
 from codedgrad.torch.report import Report, report_of
 from codedgrad.torch.stopping import Stopping
 from codedgrad.torch.workload import Workload, workload
@@ -80,13 +81,15 @@ def train(
     """Start workers for a job; use what it returns in a `with` statement.
 
     Args:
-        job: Makes the job; called once here and once in every worker.
+        job: Makes the job; called once here and once in every worker, with torch,
+            numpy and random seeded alike.
         scheme: Who computes what, and when it is enough; in words, such as
             "fractional(1)", or built.
         workers: How many; needed where the scheme is in words.
         engine: What the workers are: "local", processes of this machine; "here", none,
             for a debugger; or an engine. It is closed at the end.
-        seed: Of shards, permutations, and whatever the model draws in a part.
+        seed: Of whatever the job draws, of shards and permutations, and of what the
+            model draws in a part.
         run_dir: A folder for the trace, the figures of every step, and checkpoints.
         resume: "auto": go on with the run in `run_dir` if there is one; True: there
             must be one; False: there must be none.
@@ -208,14 +211,15 @@ class Coded:
             watches.append(self._folder.open(self._driver.header()))
             self._restore(self._folder)
         self._warn()
-        engine.start(
-            self._make,
-            self._work.layout,
-            self.scheme.workers,
-            faults=faults,
-            delays=delays,
-            parts=self.scheme.parts,
-        )
+        with quietly():  # whatever the job draws, if it is made in this process
+            engine.start(
+                self._make,
+                self._work.layout,
+                self.scheme.workers,
+                faults=faults,
+                delays=delays,
+                parts=self.scheme.parts,
+            )
         self._stopping.install()
 
     # -- the loop --------------------------------------------------------------------
@@ -304,13 +308,14 @@ class Coded:
             advice = "to call it after backward(), in the same step"
             raise InvalidScenario("deviation", "has no gradient to look at", advice)
         if self._reference is None:
-            self._reference = self._make()
+            with quietly():  # whatever the job draws
+                self._reference = self._make()
         layout, parameters = self._work.layout, self._vector.numpy()
         total = np.zeros(layout.message, dtype=layout.dtype)
         for part in range(self.scheme.parts):
             self._reference.part(parameters, part, self.step, 1.0, total, add=True)
         true = total[: layout.gradient] / (total[layout.gradient + 1] or 1.0)
-        gap = np.linalg.norm(self._gradient.numpy() - true)
+        gap = np.linalg.norm(self._sum.gradient - true)
         return float(gap / (np.linalg.norm(true) or 1.0))
 
     def close(self) -> None:
@@ -348,12 +353,14 @@ class Coded:
         """Steps in which every sample is used once."""
         return self._work.parts.steps_per_epoch
 
-    def _parameters(self) -> list[tuple[int, bool]]:
-        return [(id(p), p.requires_grad) for p in self.model.parameters()]
+    def _parameters(self) -> list[tuple[object, ...]]:
+        return [
+            (id(p), p.requires_grad, p.dtype, p.shape) for p in self.model.parameters()
+        ]
 
     def _check_parameters(self) -> None:
         if self._parameters() != self._known:
-            problem = "has other parameters, or others with requires_grad"
+            problem = "has other parameters, of other types, or others are frozen"
             advice = "to make and freeze them in the job, as workers must do the same"
             raise InvalidScenario("the model", problem, advice)
 

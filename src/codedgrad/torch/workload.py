@@ -1,15 +1,17 @@
-"""The gradient of a part, by backward, straight into the row where it is summed up.
+"""The gradient of a part, by backward, into the row where it is summed up.
 
-`coefficient * loss` is what is differentiated, so the gradient comes out encoded, and
-the parameters' gradients are views of the row, so it need not be stored or copied.
-Where numbers are narrower than a message (bfloat16 parameters, autocast) that would
-round the coefficients too: there the plain gradient is multiplied afterwards, in the
-message's own precision.
+As soon as backward has the gradient of a parameter it is multiplied by the coefficient
+and added to the row, and let go: there are never two gradients of the whole model. The
+coefficient comes last, in the message's own precision. In the loss it would be rounded
+to whatever type backward goes through (bfloat16 parameters, autocast), and hooks of the
+user's that are not linear would see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +34,13 @@ _KEPT = 64  # rows whose views are kept
 
 
 def workload(make: Callable[[], Job], parts: int, seed: int) -> Workload:
-    """Make a job and the work that it is; runs in every worker."""
-    job: object = make()
+    """Make a job and the work that it is; runs at the root and in every worker.
+
+    What the job draws is the same everywhere: whatever it makes up, data too.
+    """
+    with quietly():
+        seed_everything(seed)
+        job: object = make()
     if not isinstance(job, Job):
         problem = f"made {type(job).__name__}"
         raise InvalidScenario("the job", problem, "a function that returns a Job")
@@ -78,8 +85,10 @@ class Workload:
         self._seed = seed
         self._loaded: tuple[int, int] | None = None
         self._rows: dict[int, list[Tensor]] = {}
-        self._is_narrow = False
-        job.model.register_forward_pre_hook(self._look_for_autocast)
+        self._encoded: tuple[float, list[Tensor]] | None = None
+        for number, parameter in enumerate(self.flat.trainable.tensors):
+            merge = partial(self._merge, number)
+            parameter.register_post_accumulate_grad_hook(merge)  # type: ignore[no-untyped-call]
 
     @property
     def vector(self) -> Tensor:
@@ -101,7 +110,7 @@ class Workload:
         indices = self.parts.indices(part, step)
         if not len(indices):
             return
-        with quietly():
+        with quietly(), self._own_gradients():
             self._load(parameters, step)
             seed_everything(self._seed, step, part)
             loss = self._forward(indices)
@@ -120,15 +129,15 @@ class Workload:
             self._loaded = key
 
     def _restore(self, parameters: NDArray[Any]) -> None:
-        """Put the running statistics back: every part starts from the root's."""
-        start = self.flat.running.start
-        self._array[start:] = parameters[start:]
-        self.flat.running.scatter(self._vector)
-        self.flat.counted.scatter(self._vector)
+        """Put all buffers back: every part starts from the root's."""
+        flat = self.flat
+        flat.put_back()
+        self._array[flat.buffers.start :] = parameters[flat.buffers.start :]
+        for span in (flat.buffers, flat.running, flat.counted):
+            span.scatter(self._vector)
 
     def _forward(self, indices: NDArray[np.int64]) -> Loss:
         job = self.job
-        self._is_narrow = job.autocast is not None
         batch = _to(self._batches(indices), job.device)
         kind = torch.device(job.device).type
         if job.autocast is None:
@@ -142,27 +151,42 @@ class Workload:
             raise InvalidScenario("the loss", problem, advice)
         return loss
 
-    def _look_for_autocast(self, *_: object) -> None:
-        kind = torch.device(self.job.device).type
-        self._is_narrow |= torch.is_autocast_enabled(kind)
+    @contextmanager
+    def _own_gradients(self) -> Iterator[None]:
+        """Set what `p.grad` holds aside: the model may be the one the root trains."""
+        parameters = self.flat.trainable.tensors
+        held = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in zip(parameters, held, strict=True):
+                parameter.grad = gradient
 
     def _backward(self, total: Tensor, coefficient: float, out: Tensor) -> None:
-        parameters, rows = self.flat.trainable.tensors, self._views(out)
-        plain = self.flat.is_plain and not self._is_narrow
-        if plain and total.dtype == self.flat.dtype:
-            for parameter, row in zip(parameters, rows, strict=True):
-                parameter.grad = row
-            (coefficient * total).backward()  # type: ignore[no-untyped-call]
-            for parameter, row in zip(parameters, rows, strict=True):
-                _check_place(parameter, row)
-                parameter.grad = None
-            return
-        total.backward()  # type: ignore[no-untyped-call]
-        for parameter, row in zip(parameters, rows, strict=True):
-            if parameter.grad is not None:
-                gradient = parameter.grad.to(row.device, row.dtype)
-                row.add_(gradient * coefficient)
-                parameter.grad = None
+        if any(p.grad is not None for p in self.flat.trainable.tensors):
+            problem = "has put gradients into parameters"
+            advice = "to leave backward() to codedgrad; torch.autograd.grad() is fine"
+            raise InvalidScenario("the loss", problem, advice)
+        self._encoded = coefficient, self._views(out)
+        try:
+            total.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._encoded = None
+
+    def _merge(self, number: int, parameter: Tensor) -> None:
+        """Add the gradient of a parameter to the row; backward calls it."""
+        if self._encoded is None:
+            return  # somebody else's backward
+        if parameter.grad is None:
+            problem = "has taken the gradient of a parameter away"
+            raise InvalidScenario("a hook", problem, "to leave p.grad where it is")
+        coefficient, rows = self._encoded
+        row = rows[number]
+        gradient = parameter.grad.to(row.device, row.dtype)
+        row += gradient if coefficient == 1.0 else gradient.mul_(coefficient)
+        parameter.grad = None
 
     def _views(self, out: Tensor) -> list[Tensor]:
         """Return the place of every gradient in a row."""
@@ -183,13 +207,6 @@ class Workload:
             return np.array(head, dtype=self.layout.dtype)
         statistics = torch.cat(running).to(self.flat.dtype).numpy() * loss.samples
         return np.concatenate([head, statistics], dtype=self.layout.dtype)
-
-
-def _check_place(parameter: Tensor, row: Tensor) -> None:
-    if parameter.grad is None or parameter.grad.data_ptr() != row.data_ptr():
-        problem = "put a gradient of a parameter elsewhere"
-        advice = "a loss that leaves p.grad, zero_grad() and backward() alone"
-        raise InvalidScenario("the loss, or a hook,", problem, advice)
 
 
 def _to(batch: Any, device: str) -> Any:
