@@ -25,8 +25,6 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
-from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -35,15 +33,15 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from codedgrad.delays.arguments import whole
-from codedgrad.delays.matrix import SHORTEST
 from codedgrad.errors import EngineFailed, InvalidDelays
+from codedgrad.torch.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
     from torch.distributed import ProcessGroup
     from torch.futures import Future
 
-__all__ = ["Recording", "Stopwatch", "record"]
+__all__ = ["Recording", "record"]
 
 GROWTH = 100  # a long file is written again when it is 1/GROWTH longer
 
@@ -90,69 +88,6 @@ def record(
     return Recording(ddp_model, Path(path), every)
 
 
-class Stopwatch:
-    """Takes the seconds of one worker's own steps; any thread may tell it of a bucket.
-
-    Args:
-        clock: Seconds that never go back.
-
-    Example:
-        >>> times = iter([0.0, 5.0, 5.5, 6.0, 7.0, 8.0, 8.0, 9.0, 11.0])
-        >>> watch = Stopwatch(lambda: next(times))
-        >>> watch.forward_called(training=True)  # at 5
-        >>> watch.forward_began()  # at 5.5: buffers were shared
-        >>> watch.bucket_ready(first=True, last=True)  # at 6
-        0.5
-        >>> watch.bucket_reduced()  # at 7
-        >>> watch.forward_called(training=True)  # at 8
-        >>> watch.forward_began()  # at 8
-        >>> watch.bucket_ready(first=True, last=False)  # at 9
-        >>> watch.bucket_ready(first=False, last=True)  # at 11
-        4.0
-    """
-
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        self._clock = clock
-        self._lock = Lock()
-        self._over = self._begun = clock()
-        self._called: float | None = None
-        self._is_first = True
-        self._has_worked = False
-
-    def forward_called(self, training: bool) -> None:
-        """Note that DDP's forward is about to share; the first step begins here."""
-        self._called = self._clock()
-        if training:
-            self._over = self._called if self._is_first else self._over
-            self._is_first, self._has_worked = False, True
-
-    def forward_began(self) -> None:
-        """Note that the model's own forward begins; the sharing was nobody's own."""
-        if self._called is not None:
-            self._over += self._clock() - self._called
-            self._called = None
-
-    def bucket_ready(self, first: bool, last: bool) -> float | None:
-        """Note that gradients are ready; with the last return the step's seconds.
-
-        They are NaN if there was no forward: a worker out of data only waits in
-        `join()`.
-        """
-        now = self._clock()
-        if first:  # all of the step before is over, nothing of this one is
-            self._begun = self._over
-        if not last:
-            return None
-        seconds = max(now - self._begun, SHORTEST) if self._has_worked else math.nan
-        self._has_worked = False
-        return seconds
-
-    def bucket_reduced(self) -> None:
-        """Note that an all-reduce is over; the last to be over ends the step."""
-        with self._lock:
-            self._over = max(self._over, self._clock())
-
-
 class Recording:
     """What `record` returns; close it on all workers, or use it in a `with`.
 
@@ -179,6 +114,7 @@ class Recording:
                 _Hook(self._watch.forward_began), prepend=True
             ),
         ]
+        ddp_model.register_forward_pre_hook(_refuse_uneven)  # for as long as the hook
         # DDP compares a hook's annotations with types: no strings, then rather none
         ddp_model.register_comm_hook(None, lambda state, bucket: self._reduce(bucket))
 
@@ -316,6 +252,15 @@ def _idle() -> Callable[..., None]:
 
 def _nothing(*arguments: object) -> None:
     pass
+
+
+def _refuse_uneven(ddp_model: Any, arguments: object) -> None:
+    """Refuse the one setting that DDP, without a hook, would average otherwise."""
+    is_joining = ddp_model._join_config.enable
+    if is_joining and not ddp_model._divide_by_initial_world_size:
+        setting = "join(divide_by_initial_world_size=False)"
+        problem = f"no hook hears of {setting}, and gradients would differ"
+        raise InvalidDelays("record", problem, "join(), or no recording")
 
 
 def _average(
