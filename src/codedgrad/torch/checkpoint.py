@@ -38,7 +38,7 @@ _KIND = "codedgrad checkpoint"
 _LONGEST = 40_000_000  # bytes of JSON; safetensors reads a header of 100 MB
 _NAME = re.compile(r"step-([0-9]{8,})\.safetensors")
 _STRAY = re.compile(r"\.step-[0-9]{8,}\.safetensors\.[0-9a-f]{8}")
-_SENSELESS = (  # what generators say to what is no state of theirs
+_SENSELESS = (  # what torch, numpy and Python say to what is not for them
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -86,24 +86,33 @@ def load(path: Path | str) -> dict[str, Any]:
         InvalidCheckpoint: If it is not a checkpoint, or damaged; says how.
     """
     path = Path(path)
+    structure, tensors = _read(path)
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            structure = _structure(path, file.metadata() or {})
-            # Copied, for what it gives is the file itself, mapped and ill aligned.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         state = unflatten(structure, tensors)
-    except OSError as error:
-        raise InvalidCheckpoint(path, f"cannot be read: {error}") from error
-    except SafetensorError as error:
-        raise InvalidCheckpoint(
-            path, f"is damaged, or no checkpoint: {error}"
-        ) from error
     except InvalidCheckpoint as error:
-        problem = f"is damaged: {error}" if error.path != path else error.problem
-        raise InvalidCheckpoint(path, problem) from error.__cause__
+        raise InvalidCheckpoint(path, f"is damaged: {error}") from error
     if not isinstance(state, dict):
         raise InvalidCheckpoint(path, f"holds a {type(state).__name__}, not a state")
     return state
+
+
+def _read(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return the structure and the tensors of a file."""
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            structure = _structure(path, file.metadata() or {})
+            names = file.keys()
+            # Copied, for what it gives is the file itself, mapped and ill aligned.
+            return structure, {name: file.get_tensor(name).clone() for name in names}
+    except OSError as error:
+        raise InvalidCheckpoint(path, f"cannot be read: {error}") from error
+    except InvalidCheckpoint:
+        raise
+    except (SafetensorError, *_SENSELESS) as error:  # torch's, of shapes that lie
+        [said, *_] = str(error).splitlines() or [repr(error)]
+        raise InvalidCheckpoint(
+            path, f"is damaged, or no checkpoint: {said}"
+        ) from error
 
 
 def _structure(path: Path, metadata: Mapping[str, str]) -> Any:

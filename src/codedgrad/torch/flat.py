@@ -8,7 +8,8 @@ scalars      sum of losses, count, samples, metrics (sum, count) | running stati
 ```
 
 One vector is published a step; one comes back. Tied parameters are in it once. Numbers
-of a narrower type go into a wider one, and back, without a change of a bit.
+of a narrower type go into a wider one, and back, without a change of a bit. Running
+statistics are those of layers in training mode; of others they are buffers like any.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Flat:
 
     Attributes:
         trainable: Parameters that have a gradient.
-        rest: Everything else that is published, up to the running statistics.
+        frozen: Parameters that have none.
+        buffers: Floating-point ones that are not running statistics.
         running: Running statistics, which workers send back.
         counted: How many batches those are of.
         dtype: Of the vectors: float64 if any tensor is, else float32.
@@ -99,6 +101,9 @@ class Flat:
         trainable = [p for p in parameters if p.requires_grad]
         for name, parameter in model.named_parameters():
             _check(f"the parameter {name}", parameter)
+        _check_memory(model)
+        for name, buffer in model.named_buffers():
+            _check_shape(f"the buffer {name}", buffer)
         if not trainable:
             problem = "has no parameter with requires_grad"
             raise InvalidScenario("the model", problem, "one to train")
@@ -111,25 +116,28 @@ class Flat:
         ]
         frozen = [p for p in parameters if not p.requires_grad]
         self.trainable = Span(trainable, 0)
-        self.rest = Span([*frozen, *buffers], self.trainable.end)
-        self.running = Span(running, self.rest.end)
+        self.frozen = Span(frozen, self.trainable.end)
+        self.buffers = Span(buffers, self.frozen.end)
+        self.running = Span(running, self.buffers.end)
         self.counted = Span(counted, self.running.end)
         self.size = self.counted.end
         kinds = {tensor.dtype for tensor in (*parameters, *buffers, *running)}
         self.dtype = torch.float64 if torch.float64 in kinds else torch.float32
+        self._homes = [
+            (module._buffers, name, buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+        ]
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """All of them, in order."""
-        return self.trainable, self.rest, self.running, self.counted
+        return self.trainable, self.frozen, self.buffers, self.running, self.counted
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every gradient is of the vectors' own type, and on the CPU."""
-        return all(
-            p.dtype == self.dtype and p.device.type == "cpu"
-            for p in self.trainable.tensors
-        )
+    def put_back(self) -> None:
+        """Give modules the buffers they had; some put others in their place."""
+        for buffers, name, buffer in self._homes:
+            buffers[name] = buffer
 
     def vector(self) -> Tensor:
         """Return a vector in which the model lives from now on."""
@@ -140,12 +148,27 @@ class Flat:
 
 
 def _check(name: str, parameter: Tensor) -> None:
-    if isinstance(parameter, nn.UninitializedParameter):
-        advice = "a forward pass in the job, after which it has a shape"
-        raise InvalidScenario(name, "is lazy: it has no shape yet", advice)
+    _check_shape(name, parameter)
     if parameter.dtype not in _WIDE:
         advice = "real parameters of 16, 32 or 64 bits"
         raise InvalidScenario(name, f"is of type {parameter.dtype}", advice)
+
+
+def _check_shape(name: str, tensor: Tensor) -> None:
+    if nn.parameter.is_lazy(tensor):
+        advice = "a forward pass in the job, after which it has a shape"
+        raise InvalidScenario(name, "is lazy: it has no shape yet", advice)
+
+
+def _check_memory(model: nn.Module) -> None:
+    """Refuse two parameters in one memory: they would be separate from now on."""
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters():
+        before = names.setdefault(parameter.data_ptr(), name)
+        if before != name and parameter.numel():
+            problem = f"shares the memory of {before}, and is not the same parameter"
+            advice = "one nn.Parameter in both places"
+            raise InvalidScenario(f"the parameter {name}", problem, advice)
 
 
 def _statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
@@ -153,7 +176,7 @@ def _statistics(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     running: dict[int, Tensor] = {}
     counted: dict[int, Tensor] = {}
     for module in model.modules():
-        if isinstance(module, _NORMS):
+        if isinstance(module, _NORMS) and module.training:
             for name, tensor in _buffers(module):
                 found = counted if name == "num_batches_tracked" else running
                 found[id(tensor)] = tensor
@@ -171,6 +194,6 @@ def refuse_sparse(model: nn.Module) -> None:
     """Raise if a layer of a model makes sparse gradients."""
     for name, module in model.named_modules():
         if getattr(module, "sparse", False) is True:
+            where = f"the layer {name or 'that is the model'}"
             problem = f"({type(module).__name__}) makes sparse gradients"
-            advice = "sparse=False; messages are dense"
-            raise InvalidScenario(f"the layer {name}", problem, advice)
+            raise InvalidScenario(where, problem, "sparse=False; messages are dense")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ class Folder:
         self.step = 0
         self.state: dict[str, Any] | None = None
         self.past: list[Event] = []
+        self._files = ExitStack()
         there = (path / MANIFEST).exists()
         if there and not resume:
             advice = 'resume="auto" to go on with it, or another folder'
@@ -119,23 +121,24 @@ class Folder:
                 problem = f"has a run with {name} = {was}, not {is_}"
                 advice = f"{name} = {was}, or another folder"
                 raise InvalidScenario(f"run_dir {self.path}", problem, advice)
-        trace = self.path / TRACE
         newest = self._shelf.newest()
-        if newest is not None:
-            self.step, self.state = newest
-            if not trace.exists():
-                raise InvalidTrace(trace, "is missing; the run cannot go on without it")
-        if trace.exists():
-            self.past = [entry.event for entry in read(trace).before(self.step)]
+        if newest is None:
+            return  # it begins anew
+        self.step, self.state = newest
+        trace = self.path / TRACE
+        if not trace.exists():
+            raise InvalidTrace(trace, "is missing; the run cannot go on without it")
+        self.past = [entry.event for entry in read(trace).before(self.step)]
 
     def open(self, header: Header) -> Callable[[Event, list[Command]], None]:
         """Open the files; return what is to be told every event."""
-        before = self.step if (self.path / TRACE).exists() else None
-        self._recorder = Recorder(
-            self.path / TRACE, header, append=before is not None, before=before
-        )
-        self._log = StepLog(self.path, before=self.step)
-        return self._recorder
+        trace, goes_on = self.path / TRACE, self.step > 0
+        if not goes_on:
+            trace.unlink(missing_ok=True)  # of a run killed before its first checkpoint
+        recorder = Recorder(trace, header, append=goes_on, before=self.step)
+        self._files.enter_context(recorder)
+        self._log = self._files.enter_context(StepLog(self.path, before=self.step))
+        return recorder
 
     def log(self, line: StepLine) -> None:
         """Write the figures of a step."""
@@ -151,11 +154,10 @@ class Folder:
 
     def save(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
         """Write a checkpoint, unless there is one of this step."""
-        if self._shelf.steps()[-1:] != [step]:
+        if step > self._wrote:
             self._shelf.write(step, state())
         self._wrote, self._wrote_at = step, time.monotonic()
 
     def close(self) -> None:
         """Close the files."""
-        self._recorder.close()
-        self._log.close()
+        self._files.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -47,6 +48,19 @@ def seed_everything(*numbers: int) -> None:
         True
     """
     words = np.random.SeedSequence(numbers).generate_state(4).tolist()
-    torch.manual_seed(words[0] * _LIMIT // 2 + words[1])
+    _seed_torch(words[0] * _LIMIT // 2 + words[1])
     np.random.seed(words[2])  # noqa: NPY002
     random.seed(words[3])
+
+
+def _seed_torch(number: int) -> None:
+    """Seed torch; without a device to seed, that is much faster without asking."""
+    if _has_device():
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
+
+
+@cache
+def _has_device() -> bool:
+    return torch.cuda.is_available() or torch.backends.mps.is_available()

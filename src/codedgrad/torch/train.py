@@ -29,7 +29,7 @@ from codedgrad import __version__
 from codedgrad.core import Command, Event, Patience, Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
 from codedgrad.torch.checkpoint import generators, restore_generators
 from codedgrad.torch.flat import Flat
@@ -136,6 +136,7 @@ def train(
             when = Checkpoints() if checkpoints is None else checkpoints
             manifest = coded._manifest(engine.name, seed, label)
             coded._folder = Folder(Path(run_dir), manifest, resume, when)
+            stack.callback(coded._folder.close)
         elif resume is True:
             raise InvalidScenario("resume", "has no run_dir", 'run_dir="runs/first"')
         coded._start(engine, delays, faults, patience, watch)
@@ -179,6 +180,7 @@ class Coded:
         self._tracked: dict[str, Tracked] = {}
         self._unclaimed: dict[str, Any] = {}  # states of what is not tracked yet
         self._generators: dict[str, Any] | None = None
+        self._begun_with: dict[str, Any] | None = None  # generators, in a step
         self._logged: dict[str, float] = {}
         self._sum: Sum | None = None
         self._is_in_step = self._is_looping = False
@@ -208,8 +210,8 @@ class Coded:
             past=past,
         )
         if self._folder is not None:
-            watches.append(self._folder.open(self._driver.header()))
             self._restore(self._folder)
+            watches.append(self._folder.open(self._driver.header()))
         self._warn()
         with quietly():  # whatever the job draws, if it is made in this process
             engine.start(
@@ -241,6 +243,8 @@ class Coded:
             try:
                 while self.step < total:
                     self._is_in_step = True
+                    if self._folder is not None:
+                        self._begun_with = generators()
                     yield self.step
                     bar.advance(self.report if self._has_gradient else None)
                     self._settle()
@@ -287,7 +291,7 @@ class Coded:
             self._tracked[name] = tracked
             if name in self._unclaimed:
                 tracked.load_state_dict(self._unclaimed.pop(name))
-            elif self.step > 0:
+            elif self._folder is not None and self._folder.step > 0:
                 _log.warning("the checkpoint has no %r; it begins anew", name)
 
     def log(self, **scalars: float) -> None:
@@ -321,9 +325,7 @@ class Coded:
     def close(self) -> None:
         """End all workers and close the files. It may be called twice."""
         self._stopping.remove()
-        with self._stack:
-            if self._folder is not None:
-                self._folder.close()
+        self._stack.close()
 
     def __enter__(self) -> Coded:
         return self
@@ -334,13 +336,11 @@ class Coded:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            stack.callback(self._save)
             if error is None:
                 self._settle()
-            if not self._has_gradient:
-                self._save()
-        finally:
-            self.close()
 
     # -- in between ------------------------------------------------------------------
 
@@ -387,6 +387,7 @@ class Coded:
         if self._has_gradient and self._folder is not None:
             self._folder.log(self._line())
         self._logged = {}
+        self._begun_with = None
         self.step += 1
         self._is_in_step = self._is_tried = self._has_gradient = False
         if self._folder is not None and self._folder.is_due(self.step):
@@ -398,7 +399,7 @@ class Coded:
         assert report is not None  # there is a gradient
         return StepLine(
             step=report.step,
-            at=self._driver.now(),
+            at=self._driver.ended,
             seconds=report.seconds,
             loss=report.loss,
             count=report.count,
@@ -410,7 +411,8 @@ class Coded:
     # -- checkpoints -----------------------------------------------------------------
 
     def _save(self) -> None:
-        if self._folder is not None and self.step > self._folder.step:
+        """Write a checkpoint, unless the model is in between two steps."""
+        if self._folder is not None and not self._has_gradient:
             self._folder.save(self.step, self._state)
 
     def _state(self) -> dict[str, Any]:
@@ -421,16 +423,22 @@ class Coded:
             "step_of_epoch": self.step % per_epoch,
             "model": self.model.state_dict(),
             "tracked": {k: v.state_dict() for k, v in self._tracked.items()},
-            "generators": generators(),
+            "generators": self._begun_with or generators(),
         }
 
     def _restore(self, folder: Folder) -> None:
         if folder.state is None:
             return
+        state, folder.state = folder.state, None  # it may be large
+        try:
+            self.model.load_state_dict(state["model"])
+            self._unclaimed = dict(state["tracked"])
+            self._generators = state["generators"]
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            said = " ".join(str(error).split())
+            problem = f"the checkpoint of step {folder.step} does not fit: {said}"
+            raise InvalidCheckpoint(folder.path, problem) from error
         self.step = folder.step
-        self.model.load_state_dict(folder.state["model"])
-        self._unclaimed = dict(folder.state["tracked"])
-        self._generators = folder.state["generators"]
         _log.info("going on from step %d of %s", self.step, folder.path)
 
     def _manifest(self, engine: str, seed: int, label: str) -> Manifest:

@@ -240,7 +240,10 @@ class _Reader:
     def _named(self, name: str) -> torch.Tensor:
         if name not in self.tensors:
             raise InvalidCheckpoint(STRUCTURE, f"needs a tensor {name!r}, and has none")
-        return self.tensors[name]
+        tensor = self.tensors[name]
+        if tensor.dtype not in _HELD:
+            raise InvalidCheckpoint(STRUCTURE, f"has {name!r} of {tensor.dtype}")
+        return tensor
 
     def _row(self, items: list[Any], depth: int) -> list[Any]:
         return [self.get(item, depth + 1) for item in items]
