@@ -120,8 +120,7 @@ def _show_people(subjects: Sequence[Subject], written: dict[str, str]) -> None:
         console.print(summary_table([summary(subject) for subject in subjects]))
     lines = [line.rstrip() for line in shown.get().splitlines()]
     meaning = (
-        "waiting: what waiting for all would have taken, as a lower bound and as an "
-        "estimate; work: parts computed"
+        "wait: for all workers, >= a lower bound, ~ an estimate; work: parts computed"
     )
     for line in (*lines, "", meaning, "", verdict_on(subjects), *caveats(subjects)):
         _print(textwrap.fill(line, _WIDTH) if len(line) > _WIDTH else line)

@@ -15,6 +15,7 @@ from codedgrad.view.panels import (
     Section,
     bins,
     colours,
+    folded,
     label,
     means,
     numbers,
@@ -206,7 +207,7 @@ def work_per_step(subjects: Sequence[Subject]) -> Section | None:
     figures = [summary(subject) for subject, _ in some]
     work = np.array([f.work / f.parts for f in figures])
     wasted = np.array([f.wasted / f.parts for f in figures])
-    titles = [label(f.title) for f in figures]
+    titles = [folded(f.title) for f in figures]
     data = [
         _bars(titles, work - wasted, "in the sum", [colour for _, colour in some]),
         _bars(titles, wasted, "copies that were not needed", _WASTED),

@@ -179,7 +179,15 @@ def _key(key: Key) -> str:
 
 def _swatch(key: Key) -> str:
     dash = {"dots": "2 4", "dashes": "7 4"}.get(key.kind, "")
-    if key.kind != "box":
+    if key.kind == "cross":
+        width, shape = (
+            14,
+            (
+                f'<path d="M2 2 12 12M12 2 2 12" stroke="{key.colours[0]}" '
+                'stroke-width="3"/>'
+            ),
+        )
+    elif key.kind != "box":
         shape = (
             f'<line x1="1" x2="23" y1="7" y2="7" stroke="{key.colours[0]}" '
             f'stroke-width="3" stroke-dasharray="{dash}"/>'
@@ -209,7 +217,8 @@ def _bars(subjects: Sequence[Subject]) -> str:
     if len(subjects) == 1 and rows and not figures[0].waited_for_all:
         least, guess = figures[0].waiting_at_least, figures[0].waiting_estimate
         rows.append(("waiting for all, at least", "a lower bound", least, ""))
-        rows.append(("waiting for all", "an estimate", guess, ""))
+        kind = "an estimate, too low" if figures[0].never_finished else "an estimate"
+        rows.append(("waiting for all", kind, guess, ""))
     longest = max((row[2] for row in rows), default=0.0) or 1.0
     shown = "\n".join(_bar(*row, longest) for row in rows)
     return f'<div class="bars">\n{shown}\n</div>' if rows else ""
@@ -243,8 +252,10 @@ def _facts(subjects: Sequence[Subject]) -> str:
         + "</tr>"
         for name in names
     )
+    least = 7.5 + 6.5 * len(subjects)  # narrower, and the table scrolls
     return (
-        f"<table>\n<thead><tr><td></td>{heads}</tr></thead>\n"
+        f'<table style="min-width:{least}em">\n'
+        f'<thead><tr><td class="corner"></td>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table>"
     )
 
@@ -276,11 +287,15 @@ def _measured(subject: Subject, figures: Summary) -> dict[str, str]:
         "heard per step": f"{figures.heard:.1f} of {n}",
         "late per step": f"{figures.late:.1f}",
         "lost per step": f"{figures.lost:.1f}",
+        "workers lost": f"{figures.losses} times" if figures.losses else "none",
         "exact sums": percent(figures.exact),
         "parts computed per step": f"{figures.work:.1f}, {figures.work / parts:.2f}x",
         "of those not needed": f"{figures.wasted:.1f}",
         "messages per step": f"{figures.messages:.1f}",
     }
+    if figures.never_finished:
+        told["waiting for all, estimate"] += ", too low"
+        told["never finished"] = "worker " + ", ".join(figures.never_finished[:20])
     if waited:
         for name in ("waiting for all, at least", "waiting for all, estimate"):
             told[name] = "it waited, see mean step"

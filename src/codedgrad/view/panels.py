@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "Section",
     "bins",
     "colours",
+    "folded",
     "label",
     "means",
     "numbers",
@@ -41,7 +43,7 @@ class Key:
     Attributes:
         text: In words.
         colours: One, or several of a scale.
-        kind: `line`, `dots`, `dashes` or `box`.
+        kind: `line`, `dots`, `dashes`, `cross` or `box`.
     """
 
     text: str
@@ -107,6 +109,16 @@ def colours(subjects: Sequence[Subject]) -> list[str]:
 def label(text: str) -> str:
     """Return a text that plotly shows as it is; it takes some tags for itself."""
     return html.escape(text, quote=False)
+
+
+def folded(text: str, width: int = 24) -> str:
+    """Return a text for plotly that is broken into lines of about so many letters.
+
+    Example:
+        >>> folded("waiting for all of them, always")
+        'waiting for all of them,<br>always'
+    """
+    return "<br>".join(map(label, textwrap.wrap(text, width))) or label(text)
 
 
 def bins(count: int, most: int = MOST) -> list[slice]:

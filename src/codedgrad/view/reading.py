@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.core import Combine, GiveUp, Record
+from codedgrad.core import Combine, GiveUp, Record, WorkerLost
 from codedgrad.delays import Matrix, read_matrix
-from codedgrad.errors import InvalidTrace
+from codedgrad.errors import InvalidOption, InvalidTrace
 from codedgrad.trace import (
     StepReport,
     Trace,
@@ -23,9 +23,9 @@ from codedgrad.trace import (
     read_run,
     reports,
 )
-from codedgrad.view.subjects import Bools, Fate, Floats, Subject, shown
+from codedgrad.view.subjects import Bools, Fate, Floats, Outcome, Subject, shown
 
-__all__ = ["read_subject", "read_subjects", "settled_steps"]
+__all__ = ["outcomes", "read_subject", "read_subjects", "settled_steps"]
 
 _RECORDINGS = (".csv", ".npy", ".parquet")
 _REMEMBERED = 64  # steps for which late messages are still told to the record
@@ -42,9 +42,12 @@ def read_subjects(
         reading: Told every path before it is read.
 
     Raises:
+        InvalidOption: If there is no path.
         InvalidTrace: If a path is none of them, or will not do.
         InvalidDelays: Likewise, of a recording.
     """
+    if not paths:
+        raise InvalidOption("no run was named", "the folder of a run")
     found = []
     for path in map(Path, paths):
         if reading is not None:
@@ -100,7 +103,7 @@ def _of_trace(path: Path, trace: Trace) -> Subject:
         raise InvalidTrace(path, f"{problem}, more than {_MOST} of one kind")
     try:
         told = tuple(reports(trace))
-        answers, is_bound, fates = _tables(trace, len(told))
+        answers, is_bound, fates, has_finished = _tables(trace, len(told))
     except InvalidTrace as error:
         raise InvalidTrace(path, error.problem) from None
     except (LookupError, ValueError, ArithmeticError, MemoryError) as error:
@@ -121,6 +124,8 @@ def _of_trace(path: Path, trace: Trace) -> Subject:
         answers=answers,
         is_bound=is_bound,
         fates=fates,
+        has_finished=has_finished,
+        losses=tuple(_losses(trace, len(told))),
         trace=trace,
     )
 
@@ -158,23 +163,37 @@ def _of_recording(path: Path, matrix: Matrix) -> Subject:
         answers=matrix.seconds,
         is_bound=np.zeros((steps, workers), dtype=np.bool_),
         fates=np.full((steps, workers), Fate.HEARD, dtype=np.int8),
+        has_finished=np.ones(workers, dtype=np.bool_),
     )
 
 
 # -- who answered when ---------------------------------------------------------------
 
 
-def _tables(trace: Trace, steps: int) -> tuple[Floats, Bools, NDArray[np.int8]]:
+def _tables(trace: Trace, steps: int) -> tuple[Floats, Bools, NDArray[np.int8], Bools]:
     workers = trace.header.workers
     answers = np.full((steps, workers), np.nan)
     is_bound = np.zeros((steps, workers), dtype=np.bool_)
     fates = np.full((steps, workers), Fate.SPARED, dtype=np.int8)
+    done = np.zeros(workers, dtype=np.int64)  # in its best step
     for number, (record, _) in enumerate(settled_steps(trace)):
-        for worker, (fate, seconds, bound) in enumerate(_answers(record)):
-            fates[number, worker] = fate
-            answers[number, worker] = seconds
-            is_bound[number, worker] = bound
-    return answers, is_bound, fates
+        for worker, outcome in enumerate(outcomes(record)):
+            fates[number, worker] = outcome.fate
+            answers[number, worker] = outcome.seconds
+            is_bound[number, worker] = outcome.is_bound
+            done[worker] = max(done[worker], outcome.done)
+    return answers, is_bound, fates, done * workers >= trace.header.parts
+
+
+def _losses(trace: Trace, steps: int) -> Iterator[tuple[int, int]]:
+    """Return in which step, by its row, each worker was lost; or before which one."""
+    row = 0
+    for entry in trace.entries:
+        if isinstance(entry.event, WorkerLost) and row < steps:
+            worker = entry.event.worker
+            if 0 <= worker < trace.header.workers:
+                yield row, worker
+        row += sum(isinstance(c, Combine | GiveUp) for c in entry.commands)
 
 
 def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
@@ -187,34 +206,42 @@ def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
     yield from waiting
 
 
-def _answers(record: Record) -> Iterator[tuple[Fate, float, bool]]:
-    """Return of every worker its fate, seconds, and whether it was cut off there."""
-    state = record.state
+def outcomes(record: Record) -> Iterator[Outcome]:
+    """Return what became of every worker in a step."""
     arrived: dict[int, float] = {}
     owing = set()
-    for message in state.messages.values():
+    for message in record.state.messages.values():
         if message.arrived is None:
             owing.add(message.worker)
         else:
-            at = max(arrived.get(message.worker, 0.0), message.arrived)
+            at = max(arrived.get(message.worker, -math.inf), message.arrived)
             arrived[message.worker] = at
-    for worker, alive in enumerate(record.alive):
-        given = state.given(worker)
-        ends = {known.ended for known in given}
-        last = max((known.ended_at for known in given), default=math.nan)
-        if worker in arrived:
-            yield Fate.HEARD, arrived[worker] - state.started, False
-        elif not alive or "lost" in ends:
-            yield Fate.LOST, last - state.started, "lost" in ends
-        elif "failed" in ends:
-            yield Fate.FAILED, last - state.started, False
-        elif worker in record.late:
-            yield Fate.LATE, record.late[worker] - state.started, False
-        elif worker in owing:
-            yield Fate.LATE, last - state.started, True
-        else:
-            marks = [at for known in given for _, at in known.marks]
-            yield Fate.SPARED, max(marks, default=math.nan) - state.started, False
+    for worker in range(len(record.alive)):
+        at = arrived.get(worker, math.nan)
+        fate, until, is_bound = _ending(record, worker, at, worker in owing)
+        done = sum(known.done for known in record.state.given(worker))
+        yield Outcome(fate, until - record.state.started, is_bound, done)
+
+
+def _ending(
+    record: Record, worker: int, arrived: float, is_owing: bool
+) -> tuple[Fate, float, bool]:
+    """Return a worker's fate, when that was, and whether it was cut off then."""
+    given = record.state.given(worker)
+    ends = {known.ended for known in given}
+    last = max((known.ended_at for known in given), default=math.nan)
+    if not math.isnan(arrived):
+        return Fate.HEARD, arrived, False
+    if "lost" in ends or not record.alive[worker]:
+        return Fate.LOST, last, "lost" in ends
+    if "failed" in ends:
+        return Fate.FAILED, last, False
+    if worker in record.late:
+        return Fate.LATE, record.late[worker], False
+    if is_owing:
+        return Fate.LATE, last, True
+    marks = [at for known in given for _, at in known.marks]
+    return Fate.SPARED, max(marks, default=math.nan), False
 
 
 # -- names ---------------------------------------------------------------------------

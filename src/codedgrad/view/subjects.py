@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from codedgrad.trace import StepLine, StepReport, Trace
 
-__all__ = ["Bools", "Fate", "Floats", "Subject", "shown"]
+__all__ = ["Bools", "Fate", "Floats", "Outcome", "Subject", "shown"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -26,13 +26,31 @@ _LONGEST = 60  # characters of a title
 
 
 class Fate(IntEnum):
-    """What became of a worker in a step."""
+    """What became of a worker in a step, in a word."""
 
     HEARD = 0
     LATE = 1
     LOST = 2
     FAILED = 3
     SPARED = 4  # asked nothing, or what it had was not needed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a worker in a step.
+
+    Attributes:
+        fate: In a word.
+        seconds: From the start of the step until it answered, or was cut off; NaN if
+            there is nothing to tell.
+        is_bound: Whether it was cut off: it would have taken longer.
+        done: Parts it is known to have finished.
+    """
+
+    fate: Fate
+    seconds: float
+    is_bound: bool
+    done: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +71,10 @@ class Subject:
             answered, or was cut off; NaN where there is nothing to tell.
         is_bound: (steps, workers) whether it was cut off: it would have taken longer.
         fates: (steps, workers) of `Fate`.
+        has_finished: (workers,) whether it was ever seen to finish the uncoded load in
+            a step; if not, how long it takes is not known.
+        losses: (row, worker) whenever a worker was lost; it may be back in the same
+            step. A row is one of `reports`.
         lines: What was logged of the steps; a run only.
         created: When it was begun, in words; empty if unknown.
         trace: The events; None of a recording.
@@ -70,6 +92,8 @@ class Subject:
     answers: Floats
     is_bound: Bools
     fates: NDArray[np.int8]
+    has_finished: Bools
+    losses: tuple[tuple[int, int], ...] = ()
     lines: tuple[StepLine, ...] = ()
     created: str = ""
     trace: Trace | None = None

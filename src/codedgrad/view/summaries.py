@@ -35,9 +35,12 @@ class Summary:
         waiting_at_least: Mean seconds of a step that waits for all, a lower bound.
         waiting_estimate: The same, an estimate.
         waited_for_all: Whether it did wait, so that those two are what it took.
+        never_finished: Workers that were late and never seen to finish the uncoded
+            load, by name. How long they take is not known: the estimate is too low.
         heard: Workers heard in a step, mean.
         late: Workers late in a step, mean.
-        lost: Workers lost in a step, mean.
+        lost: Workers that were not there in a step, mean.
+        losses: How often a worker was lost.
         work: Parts known to be computed in a step, copies counted, mean.
         wasted: Of those, copies that the sum did not need, mean.
         messages: Messages heard in a step, mean.
@@ -59,9 +62,11 @@ class Summary:
     waiting_at_least: float
     waiting_estimate: float
     waited_for_all: bool
+    never_finished: tuple[str, ...]
     heard: float
     late: float
     lost: float
+    losses: int
     work: float
     wasted: float
     messages: float
@@ -101,9 +106,11 @@ def summary(subject: Subject) -> Summary:
         waiting_at_least=_mean(report.waiting.at_least for report in done),
         waiting_estimate=_mean(report.waiting.estimate for report in done),
         waited_for_all=subject.waits_for_all,
+        never_finished=_never_finished(subject),
         heard=_mean(len(report.heard) for report in done),
         late=_mean((fates == Fate.LATE).sum(axis=1)),
         lost=_mean((fates == Fate.LOST).sum(axis=1)),
+        losses=len(subject.losses),
         work=_mean(report.work for report in done),
         wasted=_mean(report.wasted for report in done),
         messages=_mean(report.messages for report in done),
@@ -118,6 +125,12 @@ def _mean(values: Iterable[float] | Floats) -> float:
     return float(array.mean()) if array.size else math.nan
 
 
+def _never_finished(subject: Subject) -> tuple[str, ...]:
+    late = (subject.fates == Fate.LATE).any(axis=0)
+    silent = np.flatnonzero(late & ~subject.has_finished)
+    return tuple(subject.workers[worker] for worker in silent)
+
+
 def _last_scores(subject: Subject) -> dict[str, float]:
     last: dict[str, float] = {}
     for line in subject.lines:
@@ -130,6 +143,8 @@ def _last_scores(subject: Subject) -> dict[str, float]:
 def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -141,9 +156,8 @@ def summary_table(figures: Sequence[Summary]) -> Table:
     shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column("run", overflow="fold")
     for name in (
-        "steps", "mean\nstep\n[s]", "p99\nstep\n[s]", "waiting\nat least\n[s]",
-        "waiting\nestimate\n[s]", "heard\n/step", "work\n/step", "mess.\n/step",
-        "final\nloss",
+        "steps", "mean\nstep\n[s]", "p99\nstep\n[s]", "wait\n>=\n[s]",
+        "wait\n~\n[s]", "heard\n/step", "work\n/step", "mess.\n/step", "final\nloss",
     ):  # fmt: skip
         shown.add_column(Text(name), justify="right", no_wrap=True, vertical="bottom")
     for each in figures:

@@ -25,9 +25,9 @@ from codedgrad.core import (
 from codedgrad.core.history import Stretch
 from codedgrad.core.state import SegmentState
 from codedgrad.trace import Trace
-from codedgrad.view.reading import settled_steps
+from codedgrad.view.reading import outcomes, settled_steps
 from codedgrad.view.report import check_target, save_text
-from codedgrad.view.subjects import Subject
+from codedgrad.view.subjects import Fate, Subject
 
 __all__ = ["check_timeline", "timeline", "write_timeline"]
 
@@ -158,10 +158,11 @@ def _instant(worker: int, name: str, at: float, **arguments: Any) -> Happening:
 
 def _of_step(record: Record, end: Combine | GiveUp) -> Iterator[Happening]:
     state, step = record.state, record.step
-    heard = sorted({state.messages[id_].worker for id_ in state.heard})
-    owing = {m.worker for m in state.messages.values() if m.arrived is None}
-    late = sorted(owing.difference(heard))
-    told: dict[str, Any] = {"heard": heard, "late": late}
+    fates = [outcome.fate for outcome in outcomes(record)]
+    told: dict[str, Any] = {
+        fate.name.lower(): [worker for worker, own in enumerate(fates) if own is fate]
+        for fate in (Fate.HEARD, Fate.LATE, Fate.LOST)
+    }
     if isinstance(end, Combine):
         told["residual"] = end.residual if math.isfinite(end.residual) else None
     else:
@@ -173,20 +174,21 @@ def _of_step(record: Record, end: Combine | GiveUp) -> Iterator[Happening]:
         for stretch in record.stretches(worker):
             segment = _segment_of(stretch, known)
             yield from _at_work(step, worker, stretch, segment)
-    for worker in late:
+    for worker in told["late"]:
         if worker in record.late:
             yield _instant(worker, "late message", record.late[worker], step=step)
-        elif record.alive[worker]:
+        else:
             yield _instant(worker, "late", state.started + record.seconds, step=step)
 
 
 def _segment_of(stretch: Stretch, known: Iterator[SegmentState]) -> tuple[int, ...]:
     """Return the parts a worker was at; both go through its segments in order."""
-    for each in known:
-        same = tuple(each.marks) == stretch.marks or stretch.ended != each.ended
-        if each.ended_at == stretch.end and same:
-            return each.segment.parts
-    return ()
+    return next(
+        each.segment.parts
+        for each in known
+        if each.ended_at == stretch.end
+        and (tuple(each.marks) == stretch.marks or each.ended != stretch.ended)
+    )
 
 
 def _at_work(
@@ -194,17 +196,14 @@ def _at_work(
 ) -> Iterator[Happening]:
     done, since = 0, stretch.start
     for count, at in stretch.marks:
-        name = _named(parts[done:count], count - done)
+        name = _named(parts[done:count])
         yield _slice("work", worker + 1, name, since, at - since, step=step)
         done, since = count, at
     if stretch.left:
-        name = _named(parts[done : done + stretch.left], stretch.left)
-        name = f"{name}, {stretch.ended}"
+        name = f"{_named(parts[done : done + stretch.left])}, {stretch.ended}"
         yield _slice("cut off", worker + 1, name, since, stretch.end - since, step=step)
 
 
-def _named(parts: tuple[int, ...], count: int) -> str:
-    if not parts:
-        return "1 part" if count == 1 else f"{count} parts"
-    shown = ", ".join(map(str, parts[:6])) + (", ..." if len(parts) > 6 else "")
-    return f"part {shown}" if len(parts) == 1 else f"parts {shown}"
+def _named(parts: tuple[int, ...]) -> str:
+    told = ", ".join(map(str, parts[:6])) + (", ..." if len(parts) > 6 else "")
+    return f"part {told}" if len(parts) == 1 else f"parts {told}"

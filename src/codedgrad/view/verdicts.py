@@ -103,34 +103,44 @@ def _is_clear(one: Subject, other: Subject) -> bool:
 
 def _on_one(subject: Subject, figures: Summary) -> str:
     mean, n = seconds_text(figures.mean_seconds), figures.workers
+    step = "simulated step" if subject.is_simulated else "step"
     if figures.waited_for_all:
         answers = subject.answers[subject.combined]
         half = np.mean([np.nanmedian(row) for row in answers if np.isfinite(row).any()])
         return (
-            f"Every step waited for all {n} workers and took {mean} on average; half "
+            f"Every {step} waited for all {n} workers and took {mean} on average; half "
             f"of the workers had answered after {seconds_text(float(half))}."
         )
     if figures.heard == n:
         return (
-            f"Nobody was late: all {n} workers were heard in every step, and a step "
+            f"Nobody was late: all {n} workers were heard in every step, and a {step} "
             f"took {mean} on average."
         )
     least = seconds_text(figures.waiting_at_least)
     guess = seconds_text(figures.waiting_estimate)
+    if figures.never_finished:
+        return (
+            f"A {step} took {mean} on average. Waiting for all would have taken at "
+            f"least {least}, a lower bound; the estimate, {guess}, is too low, for "
+            f"{_named(figures.never_finished)} never finished in time."
+        )
     if figures.waiting_estimate < figures.mean_seconds:
         return (
-            f"By estimate nothing was gained: a step took {mean} on average, and "
-            f"waiting for all would have taken {guess}; at least {least} is certain."
-        )
-    if figures.waiting_at_least > figures.mean_seconds:
-        return (
-            f"A step took {mean} on average; waiting for all would have taken at least "
-            f"{least} (a lower bound from what was seen), and {guess} by estimate."
+            f"By estimate nothing was gained: a {step} took {mean} on average, and "
+            f"waiting for all would have taken {guess} (at least {least}, a lower "
+            "bound)."
         )
     return (
-        f"A step took {mean} on average. What waiting for all would have taken was not "
-        f"measured: {guess} is an estimate, and at least {least} is certain."
+        f"A {step} took {mean} on average. Waiting for all was not measured: it would "
+        f"have taken {guess} by estimate, and at least {least}, a lower bound."
     )
+
+
+def _named(workers: Sequence[str]) -> str:
+    if len(workers) > 3:
+        return f"{len(workers)} workers"
+    *most, last = workers
+    return f"workers {', '.join(most)} and {last}" if most else f"worker {last}"
 
 
 def caveats(subjects: Sequence[Subject]) -> list[str]:

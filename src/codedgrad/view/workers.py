@@ -66,6 +66,12 @@ def _crowd(subject: Subject) -> Subject:
         answers=subject.answers[:, keep],
         is_bound=subject.is_bound[:, keep],
         fates=subject.fates[:, keep],
+        has_finished=subject.has_finished[keep],
+        losses=tuple(
+            (row, int(np.searchsorted(keep, worker)))
+            for row, worker in subject.losses
+            if worker in keep
+        ),
     )
 
 
@@ -81,7 +87,10 @@ def _keys(some: Sequence[Subject], limits: tuple[float, float]) -> list[Key]:
     keys = [Key(f"heard after {low} to {high}", _HEARD)]
     if Fate.LATE in seen:
         keys.append(Key("late: at least, darker is longer", _LATE))
-    return keys + [Key(_WORDS[f], (c,)) for f, c in _ONE.items() if f in seen]
+    keys += [Key(_WORDS[f], (c,)) for f, c in _ONE.items() if f in seen]
+    if any(subject.losses for subject in some):
+        keys.append(Key("lost just then", (_ONE[Fate.LOST],), "cross"))
+    return keys
 
 
 class _Map:
@@ -104,6 +113,8 @@ class _Map:
         for fate in Fate:
             if (self.fates == fate).any():
                 data += self._traces(fate)
+        if self.subject.losses:
+            data.append(self._crosses())
         layout = {
             "xaxis": {"title": {"text": "step"}, "showgrid": False, **self._ticks()},
             "yaxis": {
@@ -117,6 +128,27 @@ class _Map:
         height = min(640, 84 + max(70, 22 * len(self.subject.workers)))
         title = self.subject.title if heading else ""
         return Panel(data, layout, height=height, heading=title)
+
+    def _crosses(self) -> dict[str, Any]:
+        places = self.firsts if self._is_even() else range(len(self.firsts))
+        rows, workers = zip(*self.subject.losses, strict=True)
+        steps = [self.subject.reports[row].step for row in rows]
+        return {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [places[row // self.size] for row in rows],
+            "y": [label(self.subject.workers[worker]) for worker in workers],
+            "customdata": steps,
+            "marker": {
+                "symbol": "x",
+                "size": 9,
+                "color": _ONE[Fate.LOST],
+                "line": {"color": "#ffffff", "width": 1},
+            },
+            "hovertemplate": (
+                "worker %{y} was lost, step %{customdata}<extra></extra>"
+            ),
+        }
 
     def _ticks(self) -> dict[str, Any]:
         """Return ticks for steps that do not follow each other; else none are needed.
