@@ -135,6 +135,11 @@ class Driver:
         """Return the seconds since the run began, earlier lives of it included."""
         return self._earlier + self._engine.now()
 
+    @property
+    def ended(self) -> float:
+        """When the last step ended, on the clock of `now`."""
+        return self.coordinator.history.records[-1].state.now
+
     def step(self, parameters: NDArray[Any], number: int | None = None) -> Sum:
         """Get the sum of the next step at these parameters.
 

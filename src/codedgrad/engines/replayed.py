@@ -7,6 +7,7 @@ without its waiting. A bug report is then a trace and the script that made it.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ from codedgrad.trace import Trace, read
 
 __all__ = ["Replayed"]
 
+_log = logging.getLogger("codedgrad")
+
 
 class Replayed:
     """Hands out the events of a trace.
@@ -55,8 +58,11 @@ class Replayed:
         self._now = 0.0
         self._step = -1
         self._is_open = False
+        self._is_closed = False
         self._desk: Desk | None = None
         self._sent: set[int] = set()
+        self._unlike: set[int] = set()  # messages that were not finite, and now are
+        self._has_told = False
         self._segments: dict[int, Segment] = {}
         self._asked: dict[int, tuple[int, ...]] = {}  # message -> its segments
 
@@ -71,7 +77,7 @@ class Replayed:
         parts: int = 1,
     ) -> None:
         """Make the job. Faults and delays are in the trace, not made once more."""
-        if self._desk is not None:
+        if self._desk is not None or self._is_closed:
             raise ProtocolError("an engine is started once")
         if (workers, parts) != (self._header.workers, self._header.parts):
             problem = (
@@ -95,6 +101,7 @@ class Replayed:
         self._segments.clear()
         self._asked.clear()
         self._sent.clear()
+        self._unlike.clear()
 
     def give(self, order: Order) -> None:
         """Make room for a sum; it is computed when its message arrives."""
@@ -131,10 +138,19 @@ class Replayed:
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages, (message,); valid until the next."""
+        if not self._has_told and any(
+            message in self._unlike for message, _ in weights
+        ):
+            self._has_told = True
+            _log.warning(
+                "step %d: a sum was not finite in the run, and is here; a worker was "
+                "at fault, and all differs from here on", self._step,
+            )  # fmt: skip
         return self._desk_there.rows.combine(weights)
 
     def close(self) -> None:
         """Let go of the job."""
+        self._is_closed = True
         self._desk = None
         self._left.clear()
 
@@ -150,13 +166,15 @@ class Replayed:
 
     def _happen(self, event: Event) -> None:
         """Do to the rows what the event did to those of the run."""
-        rows = self._desk_there.rows
+        desk, rows = self._desk_there, self._desk_there.rows
         match event:
             case MessageArrived(step, worker, message, cuts) if step == self._step:
                 if message not in self._sent and rows.sent(worker, message, cuts):
                     self._sent.add(message)
                     for id_, done in cuts:
-                        self._desk_there.compute(self._segments[id_], done)
+                        desk.compute(self._segments[id_], done)
+                    if not event.finite and desk.is_finite(cuts):
+                        self._unlike.add(message)
             case MessageFailed(step, worker, message) if step == self._step:
                 asked = self._asked.get(message, ())
                 rows.refuse(worker, tuple((id_, 0) for id_ in asked))

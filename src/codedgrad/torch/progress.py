@@ -49,7 +49,9 @@ class Bar:
         if report is not None:
             self._saved += report.saved
             late = ", ".join(map(str, report.late)) or "nobody"
-            said = f"loss {report.loss:.4g}, late: {late}, saved {self._saved:.1f} s"
+            said = (
+                f"loss {report.loss:.4g}, late: {late}, saved about {self._saved:.1f} s"
+            )
         self._bar.update(self._task, advance=1, said=said)
 
     def __enter__(self) -> Bar:

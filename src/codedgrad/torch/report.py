@@ -54,8 +54,12 @@ class Report:
 
     @property
     def saved(self) -> float:
-        """Seconds that waiting for all would have taken more, at least."""
-        return max(0.0, self.waiting.at_least - self.seconds)
+        """Seconds that waiting for all would have taken more, as estimated.
+
+        Late workers are taken to be as fast as they were when last seen to finish, so
+        for one that never does this is too little.
+        """
+        return max(0.0, self.waiting.estimate - self.seconds)
 
 
 def report_of(sum_: Sum, metrics: tuple[str, ...], seconds: float) -> Report:

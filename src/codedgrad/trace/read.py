@@ -29,10 +29,14 @@ class Trace:
     tail: tuple[Entry, ...] = ()
 
     def before(self, step: int) -> tuple[Entry, ...]:
-        """Return what came before the start of a step, or of a later one."""
-        for number, entry in enumerate(self.entries):
+        """Return what came before the start of a step, or of a later one.
+
+        Where none has started: all whole steps.
+        """
+        everything = (*self.entries, *self.tail)
+        for number, entry in enumerate(everything):
             if entry.starts_from(step):
-                return self.entries[:number]
+                return everything[:number]
         return self.entries
 
 
@@ -67,8 +71,8 @@ def whole_length(path: Path, header: Header, before: int | None = None) -> int:
         if line.number == 1:
             found = line.header()
             if found != header:
-                problem = "is the trace of another run; its header differs"
-                raise InvalidTrace(path, problem)
+                problem = "is the trace of another run; what differs is"
+                raise InvalidTrace(path, f"{problem}: {_unlike(found, header)}")
             length = line.end if line.data.endswith(b"\n") else 0
         elif (entry := line.entry()) is not None:
             if before is not None and entry.starts_from(before):
@@ -76,6 +80,11 @@ def whole_length(path: Path, header: Header, before: int | None = None) -> int:
             if entry.ends_step:
                 length = line.end
     return length
+
+
+def _unlike(one: Header, other: Header) -> str:
+    names = msgspec.structs.asdict(one)
+    return ", ".join(n for n in names if getattr(one, n) != getattr(other, n))
 
 
 @dataclass(frozen=True, slots=True)

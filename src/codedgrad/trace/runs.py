@@ -12,7 +12,6 @@ All of it is plain text to the reader; nothing in it is ever executed.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -189,17 +188,16 @@ class StepLog:
         file = path / STEPS
         kept = [line for line in read_steps(file) if line.step < before]
         write_whole(file, b"".join(_encode(line) + b"\n" for line in kept))
-        self._file = os.open(file, os.O_WRONLY | os.O_APPEND)
+        self._file = file.open("ab")
 
     def __call__(self, line: StepLine) -> None:
         """Write the figures of a step."""
-        os.write(self._file, _encode(line) + b"\n")
+        self._file.write(_encode(line) + b"\n")
+        self._file.flush()
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
     def __enter__(self) -> StepLog:
         return self

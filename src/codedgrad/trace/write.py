@@ -71,9 +71,9 @@ class Recorder:
 
     def flush(self) -> None:
         """Write what is waiting, an open step too."""
-        if self._waiting:
-            self._write(b"\n".join(self._waiting) + b"\n")
-            self._waiting.clear()
+        waiting, self._waiting = self._waiting, []  # an interrupt writes none twice
+        if waiting:
+            self._write(b"\n".join(waiting) + b"\n")
 
     def close(self) -> None:
         """Write everything and see it to the disk."""
