@@ -1,15 +1,26 @@
 """The demo, as a stranger meets it."""
 
+import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from codedgrad.cli import main
+from codedgrad.errors import InvalidOption
+from codedgrad.torch.pictures import FASHION, digits, fashion_mnist, pictures
+from codedgrad.trace import read_run
+
+PATIENCE = 60.0  # seconds; only a hang takes so long
 
 
 @dataclass
@@ -23,7 +34,13 @@ Run = Callable[..., Shown]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+
     def run(*words: str) -> Shown:
         monkeypatch.setattr(sys, "argv", ["codedgrad", *words])
         with pytest.raises(SystemExit) as end:
@@ -34,95 +51,197 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+SMALL = ("demo", "--workers", "4", "--steps", "6")
+
+
 def test_it_is_a_command_of_the_environment_and_a_module() -> None:
     for command in (
         [str(Path(sys.executable).with_name("codedgrad"))],
         [sys.executable, "-m", "codedgrad"],
     ):
         shown = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=60
+            [*command, "demo", "--help"], capture_output=True, text=True, timeout=60
         )
-        assert shown.stdout == "codedgrad 0.1.0\n", shown.stderr
+        assert shown.returncode == 0
+        assert "Example: codedgrad demo" in shown.stdout
 
 
-def test_help_names_what_it_does_and_an_example(run: Run) -> None:
-    shown = run("demo", "--help")
+def test_it_trains_twice_and_leaves_two_runs_and_a_page(run: Run) -> None:
+    shown = run(*SMALL)
     assert shown.code == 0
-    assert "Example: codedgrad demo --workers 12 --tolerance 3" in shown.out
-    assert "no model is trained" in shown.out
+    assert all(len(line) <= 80 for line in shown.out.splitlines()[3:13])
+    for word in (
+        "waiting for all",
+        "fractional(tolerance=1)",
+        "mean time per step [s]",
+    ):
+        assert word in shown.out
+    [folder] = Path("runs").iterdir()
+    waiting, coded = (read_run(folder / name) for name in ("waiting", "coded"))
+    assert [line.step for line in waiting.steps] == list(range(6))
+    # the same network, data and seed, and an exact scheme: the same numbers
+    losses = [[line.loss for line in found.steps] for found in (waiting, coded)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert str(folder / "report.html") in shown.out
 
 
-def test_the_example_of_the_help_works_and_fits_80_columns(run: Run) -> None:
-    shown = run("demo", "--workers", "12", "--tolerance", "3", "--late", "0,1,2")
-    assert shown.code == 0, shown.err
-    assert "without [0, 1, 2]" in shown.out
-    assert "(exact)" in shown.out
-    assert "no training, no worker processes" in shown.out
-    assert max(map(len, shown.out.splitlines())) <= 80
-
-
-def test_the_numbers_for_machines_are_those_of_the_algebra(run: Run) -> None:
-    result = json.loads(run("demo", "--json", "--seed", "3").out)
-    assert result["seed"] == 3
-    assert len(result["late"]) == 2
-    assert len(result["weights"]) == 6
-    ours, draw = result["trials"]
-    assert ours["sets"] == 28
-    assert ours["worst_residual"] < 1e-20
-    assert ours["worst_error"] < 1e-12
-    assert ours["exact_of_one_more"] == 0
-    assert ours["worst_error_float32"] < draw["worst_error_float32"]
-    assert run("demo", "--json", "--seed", "3").out == json.dumps(result) + "\n"
-
-
-def test_too_many_late_workers_are_called_so(run: Run) -> None:
-    shown = run("demo", "--late", "0,1,2,3", "--code", "clustered", "--clusters", "2")
-    assert shown.code == 0, shown.err
-    assert "(too many late)" in shown.out
+def test_for_machines_it_is_json_alone(run: Run) -> None:
+    shown = run(*SMALL, "--json", "--no-kill", "--run-dir", "here", "--seed", "3")
+    facts = json.loads(shown.out)
+    assert facts["seed"] == 3
+    assert [found["scheme"] for found in facts["runs"]] == [
+        "uncoded",
+        "fractional(tolerance=1)",
+    ]
+    waiting, coded = facts["runs"]
+    assert waiting["off single-process gradients"] == 0
+    assert coded["off single-process gradients"] < 1e-5
+    assert waiting["parts computed per step"] == waiting["messages per step"] == 4
+    assert Path(facts["report"]) == Path("here/report.html")
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "why"),
     [
-        (
-            ["--code", "fractional"],
-            "error: fractional: tolerance + 1 = 3 must divide workers = 8; "
-            "try tolerance in [0, 1, 3, 7]",
-        ),
-        (
-            ["--late", "one"],
-            "error: --late one does not name workers; "
-            "try different worker numbers from 0 to 7, such as 1,4",
-        ),
-        (
-            ["--late", "8"],
-            "error: --late 8 does not name workers; "
-            "try different worker numbers from 0 to 7, such as 1,4",
-        ),
-        (
-            ["--code", "clustered", "--clusters", "3"],
-            "error: --clusters 3 --tolerance 2 do not fit; "
-            "try clusters that divide 8, of more workers than the tolerance",
-        ),
-        (
-            ["--tolerance", "-1"],
-            "error: cyclic: tolerance = -1 is out of range; "
-            "try a whole number from 0 to 7",
-        ),
+        ("--scheme fractionl(1)", "there is no scheme 'fractionl'"),
+        ("--workers 1", "--workers"),
+        ("--workers 7", "must divide workers = 7"),
+        ("--steps 0", "--steps"),
+        ("--data nowhere", "digits, fashion-mnist, or a folder"),
+        ("--delays sleepy", "there is no kind 'sleepy'"),
+        ("--run-dir .", "is there already"),
+        ("--code cyclic", "No such option: --code"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
-    run: Run, words: list[str], sentence: str
+    run: Run, words: str, why: str
 ) -> None:
-    shown = run("demo", *words)
-    assert shown.code == 2
-    assert shown.err == sentence + "\n"
-    assert shown.out == ""
+    Path("something").touch()
+    shown = run("demo", *words.split())
+    assert (shown.code, shown.out) == (2, "")
+    assert why in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert [path.name for path in Path().iterdir()] == ["something"]
 
 
-def test_words_that_are_no_numbers_are_exit_code_2_without_a_traceback(
-    run: Run,
+def processes(session: int) -> list[int]:
+    """Return those of a session, and those started by them in sessions of their own."""
+    parents, found = {}, {session}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] != "Z":
+            parents[int(path.parent.name)] = int(fields[1])
+    for _ in range(3):
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return sorted(found & set(parents))
+
+
+def until(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_stopped_it_leaves_nothing_running_and_a_checkpoint(
+    tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    shown = run("demo", "--tolerance", "two")
-    assert shown.code == 2
-    assert "Traceback" not in shown.err
+    command = [sys.executable, "-m", "codedgrad", *SMALL[:-1], "100000"]
+    process = subprocess.Popen(
+        [*command, "--run-dir", "run"],
+        cwd=tmp_path,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        log = tmp_path / "run" / "waiting" / "steps.jsonl"
+        until(lambda: log.exists() and log.read_text().count("\n") > 3)
+        started = processes(process.pid)
+        assert len(started) == 6  # itself, the nursery, four workers
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code
+        assert b"Traceback" not in err
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+    finally:
+        process.kill()
+        process.wait()
+    [checkpoint] = (tmp_path / "run" / "waiting" / "checkpoints").iterdir()
+    steps = read_run(tmp_path / "run" / "waiting").steps
+    assert int(checkpoint.stem.removeprefix("step-")) == steps[-1].step + 1
+
+
+# -- what it trains on -----------------------------------------------------------------
+
+
+def test_digits_are_cut_in_two_without_overlap() -> None:
+    found = digits()
+    images = torch.cat([found.train[0], found.test[0]])
+    assert images.shape == (1797, 64)
+    assert images.min() == 0
+    assert images.max() == 1
+    assert len(found.test[1]) == 359
+    assert sorted(set(found.train[1].tolist())) == list(range(10))
+
+
+def idx(path: Path, array: np.ndarray, kind: int = 8) -> None:
+    head = bytes((0, 0, kind, array.ndim))
+    shape = np.array(array.shape, dtype=">u4").tobytes()
+    path.write_bytes(gzip.compress(head + shape + array.astype(np.uint8).tobytes()))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 20), ("t10k", 6)):
+        idx(
+            tmp_path / f"{name}-images-idx3-ubyte.gz",
+            rng.integers(0, 256, (count, 4, 3)),
+        )
+        idx(tmp_path / f"{name}-labels-idx1-ubyte.gz", rng.integers(0, 10, count))
+    return tmp_path
+
+
+def test_pictures_in_a_folder_are_read(folder: Path) -> None:
+    found = pictures(str(folder))
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (20, 4, 3)).reshape(20, 12)
+    np.testing.assert_allclose(found.train[0].numpy() * 255, images, rtol=1e-6)
+    assert found.train[1].tolist() == rng.integers(0, 10, 20).tolist()
+    assert found.test[0].shape == (6, 12)
+
+
+@pytest.mark.parametrize("how", ["missing", "torn", "other kind", "lengths", "empty"])
+def test_a_folder_that_will_not_do_is_refused(folder: Path, how: str) -> None:
+    labels = folder / "train-labels-idx1-ubyte.gz"
+    match how:
+        case "missing":
+            labels.unlink()
+        case "torn":
+            labels.write_bytes(labels.read_bytes()[:-9])
+        case "other kind":
+            idx(labels, np.zeros(20), kind=13)
+        case "lengths":
+            idx(labels, np.zeros(19))
+        case "empty":
+            labels.write_bytes(b"")
+    with pytest.raises(InvalidOption, match="--data"):
+        fashion_mnist(folder)
+
+
+@pytest.mark.skipif(
+    not FASHION.is_dir(), reason="Debian's dataset-fashion-mnist is not installed"
+)
+def test_fashion_mnist_of_debian_is_read() -> None:
+    found = pictures("fashion-mnist")
+    assert found.train[0].shape == (60_000, 784)
+    assert found.test[0].shape == (10_000, 784)
+    assert torch.bincount(found.test[1]).tolist() == [1000] * 10

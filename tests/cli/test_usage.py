@@ -26,7 +26,6 @@ def shown(
         ("simulate --workers", "--workers"),
         ("nope", "No such command 'nope'"),
         ("demo --workers 0", "--workers"),
-        ("demo --code nope", "--code"),
         ("schemes cyclc", "there is no scheme 'cyclc'; try cyclic"),
         ("simulate nope.toml", "nope.toml"),
     ],

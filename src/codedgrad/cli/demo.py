@@ -203,7 +203,7 @@ def _verdict(trials: list[Trial], page: Path) -> str:
             f"{trials[1].scheme} took {coded / waiting:.1f} times more time per step: "
             "it does not pay here"
         )
-    return f"\n{said}. Both are measured; the slowness was put in.\nLook at {page}"
+    return f"\n{said}.\nBoth are measured; the slowness was put in.\nLook at {page}"
 
 
 def _facts(
