@@ -40,6 +40,8 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/coordinator.py
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/stragglers.py
+	$(BIN)/python benchmarks/ddp.py
 
 soak: .venv/dev ## the random tests, for many more draws
 	@$(BIN)/python -m pytest --hypothesis-profile=soak --timeout=3600 \

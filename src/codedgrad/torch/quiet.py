@@ -36,8 +36,12 @@ def quietly() -> Iterator[None]:
         random.setstate(states[2])
 
 
-def seed_everything(*numbers: int) -> None:
+def seed_everything(seed: int, *which: int) -> None:
     """Seed the global generators of torch, numpy and random from some numbers.
+
+    Args:
+        seed: Of the run.
+        which: What it is for; (0,) and (0, 0) are two different things.
 
     Example:
         >>> seed_everything(1, 2, 3)
@@ -47,7 +51,8 @@ def seed_everything(*numbers: int) -> None:
         >>> torch.equal(a[0], b[0]) and a[1:] == b[1:]
         True
     """
-    words = np.random.SeedSequence(numbers).generate_state(4).tolist()
+    sequence = np.random.SeedSequence(seed, spawn_key=which)
+    words = sequence.generate_state(4).tolist()
     _seed_torch(words[0] * _LIMIT // 2 + words[1])
     np.random.seed(words[2])  # noqa: NPY002
     random.seed(words[3])

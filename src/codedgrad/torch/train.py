@@ -36,7 +36,6 @@ from codedgrad.torch.flat import Flat
 from codedgrad.torch.folder import Checkpoints, Folder
 from codedgrad.torch.job import Job
 from codedgrad.torch.progress import Bar
-from codedgrad.torch.quiet import quietly
 from codedgrad.torch.report import Report, report_of
 from codedgrad.torch.stopping import Stopping
 from codedgrad.torch.workload import Workload, workload
@@ -213,15 +212,14 @@ class Coded:
             self._restore(self._folder)
             watches.append(self._folder.open(self._driver.header()))
         self._warn()
-        with quietly():  # whatever the job draws, if it is made in this process
-            engine.start(
-                self._make,
-                self._work.layout,
-                self.scheme.workers,
-                faults=faults,
-                delays=delays,
-                parts=self.scheme.parts,
-            )
+        engine.start(
+            self._make,
+            self._work.layout,
+            self.scheme.workers,
+            faults=faults,
+            delays=delays,
+            parts=self.scheme.parts,
+        )
         self._stopping.install()
 
     # -- the loop --------------------------------------------------------------------
@@ -311,11 +309,12 @@ class Coded:
         if self._sum is None or not self._has_gradient:
             advice = "to call it after backward(), in the same step"
             raise InvalidScenario("deviation", "has no gradient to look at", advice)
-        if self._reference is None:
-            with quietly():  # whatever the job draws
-                self._reference = self._make()
         layout, parameters = self._work.layout, self._vector.numpy()
-        total = np.zeros(layout.message, dtype=layout.dtype)
+        if self._reference is None:
+            self._reference = self._make()
+            self._total = np.empty(layout.message, dtype=layout.dtype)
+        total = self._total
+        total[:] = 0
         for part in range(self.scheme.parts):
             self._reference.part(parameters, part, self.step, 1.0, total, add=True)
         true = total[: layout.gradient] / (total[layout.gradient + 1] or 1.0)

@@ -86,9 +86,7 @@ class Workload:
         self._loaded: tuple[int, int] | None = None
         self._rows: dict[int, list[Tensor]] = {}
         self._encoded: tuple[float, list[Tensor]] | None = None
-        for number, parameter in enumerate(self.flat.trainable.tensors):
-            merge = partial(self._merge, number)
-            parameter.register_post_accumulate_grad_hook(merge)  # type: ignore[no-untyped-call]
+        self._is_hooked = False  # nor is a model that nothing is computed with
 
     @property
     def vector(self) -> Tensor:
@@ -169,11 +167,20 @@ class Workload:
             problem = "has put gradients into parameters"
             advice = "to leave backward() to codedgrad; torch.autograd.grad() is fine"
             raise InvalidScenario("the loss", problem, advice)
+        self._hook()
         self._encoded = coefficient, self._views(out)
         try:
             total.backward()  # type: ignore[no-untyped-call]
         finally:
             self._encoded = None
+
+    def _hook(self) -> None:
+        if self._is_hooked:
+            return
+        self._is_hooked = True
+        for number, parameter in enumerate(self.flat.trainable.tensors):
+            merge = partial(self._merge, number)
+            parameter.register_post_accumulate_grad_hook(merge)  # type: ignore[no-untyped-call]
 
     def _merge(self, number: int, parameter: Tensor) -> None:
         """Add the gradient of a parameter to the row; backward calls it."""

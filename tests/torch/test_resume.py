@@ -1,0 +1,1047 @@
+"""A run that was killed goes on: nothing is lost, nothing is done twice.
+
+What a kill leaves is what is in the folder at that moment. So one run that is never
+stopped, and of whose folder copies are made on the way, stands for many that are killed
+there. Some real ones are killed as well: this file is their script.
+"""
+
+import math
+import os
+import pickle
+import random
+import runpy
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import codedgrad as cg
+from codedgrad.core import Combine, Patience, StepStarted, WorkerJoined, WorkerLost
+from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
+from codedgrad.errors import InvalidCheckpoint, InvalidScenario, InvalidTrace
+from codedgrad.schemes import build
+from codedgrad.torch import Checkpoints, Job, checkpoint
+from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.tree import flatten
+from codedgrad.trace import Entry, Recorder, read, read_run, replay
+from codedgrad.trace.runs import MANIFEST, STEPS, TRACE
+
+TOTAL = 13
+EVERY = 4  # steps from a checkpoint to the next
+
+
+# -- what is trained -------------------------------------------------------------------
+
+
+def job(
+    dtype: str = "float32", samples: int = 40, batch_size: int = 15, width: int = 9
+) -> Job:
+    data = np.random.default_rng(0).standard_normal((samples, 4))
+    x = torch.from_numpy(data).to(getattr(torch, dtype))
+    model = nn.Sequential(
+        nn.Linear(4, width, bias=False),  # its gradient would be rounding errors alone
+        nn.BatchNorm1d(width),
+        nn.Dropout(0.3),
+        nn.Linear(width, 3),
+    )
+    y = x.argmax(dim=1).clamp(max=2)
+    return Job(model.to(x.dtype), F.cross_entropy, (x, y), batch_size=batch_size)
+
+
+def draw(step: int) -> float:
+    """Draw from all the generators that a user may draw from at the root."""
+    numbers = torch.rand(()).item(), np.random.normal(), random.random()  # noqa: NPY002
+    return sum(numbers)
+
+
+def train(
+    folder: Path | None,
+    *,
+    make: Callable[[], Job] = job,
+    scheme: str = "uncoded",
+    workers: int = 3,
+    engine: Engine | str = "here",
+    total: int = TOTAL,
+    resume: bool | str = "auto",
+    checkpoints: Checkpoints | None = None,
+    look: Callable[[str, int], None] = lambda phase, step: None,
+    **options: Any,
+) -> nn.Module:
+    """Train as users do: with a schedule, clipping, an average, and luck."""
+    when = checkpoints or Checkpoints(seconds=None, steps=EVERY, keep=2)
+    with cg.torch.train(
+        make, scheme=scheme, workers=workers, engine=engine, run_dir=folder,
+        resume=resume, checkpoints=when, **options,
+    ) as coded:  # fmt: skip
+        parameters = list(coded.model.parameters())
+        optimizer = torch.optim.AdamW(parameters, lr=0.05)
+        warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n % 7))
+        average = AveragedModel(coded.model, multi_avg_fn=get_ema_multi_avg_fn(0.8))
+        coded.track(optimizer=optimizer, schedule=warm, average=average)
+        for seed in (torch.manual_seed, np.random.seed, random.seed):
+            seed(coded.step)
+        for step in coded.steps(total):
+            luck = draw(step)
+            look("begun", step)
+            report = coded.backward()
+            look("has its gradient", step)
+            nn.utils.clip_grad_norm_(parameters, 0.5)
+            for parameter in parameters:
+                parameter.grad *= 1.0 + 0.1 * luck
+            optimizer.step()
+            warm.step()
+            look("is half done", step)
+            average.update_parameters(coded.model)
+            coded.log(luck=luck + draw(step), loss=report.loss)
+            look("is done", step)
+    return coded.model
+
+
+def outcome(folder: Path) -> tuple[object, ...]:
+    """Return all that a run has come to, to the last bit: its newest checkpoint and
+    its figures, but not its times.
+    """
+    state, lines = state_of(folder), read_run(folder).steps
+    figures = [(x.step, x.loss, x.count, x.samples, x.logged) for x in lines]
+    return state["step"], *bits(state), figures
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    newest = Shelf(folder / "checkpoints").newest()
+    assert newest is not None
+    return newest[1]
+
+
+def bits(state: dict[str, Any]) -> tuple[object, dict[str, object]]:
+    """Return what a state is made of, to be compared bit by bit."""
+    structure, tensors = flatten(state)
+    return structure, {k: (t.dtype, t.numpy().tobytes()) for k, t in tensors.items()}
+
+
+def check_record(folder: Path, total: int = TOTAL, scheme: str = "uncoded") -> None:
+    """Every step is there once and in order, time goes on, and all is decided alike."""
+    run = read_run(folder)
+    started = [e.event.step for e in run.trace.entries if is_start(e.event)]
+    ended = [c.step for e in run.trace.entries for c in e.commands if is_end(c)]
+    assert started == ended == [line.step for line in run.steps] == [*range(total)]
+    times = [entry.event.at for entry in run.trace.entries]
+    assert times == sorted(times)
+    times = [line.at for line in run.steps]
+    assert times == sorted(times)
+    assert replay(run.trace, build(scheme, run.manifest.workers)) is None
+
+
+def is_start(event: object) -> bool:
+    return isinstance(event, StepStarted)
+
+
+def is_end(command: object) -> bool:
+    return isinstance(command, Combine)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def newest_file(folder: Path) -> Path:
+    return max((folder / "checkpoints").glob("step-*.safetensors"))
+
+
+# -- killed here, and there, and there -------------------------------------------------
+
+MOMENTS = ("begun", "has its gradient", "is half done", "is done")
+WRITING = ("half written", "written", "in its place", "the old one goes")
+
+
+class Photos:
+    """Copies the folder of a run at every moment of every step."""
+
+    def __init__(self, run: Path, album: Path) -> None:
+        self.run = run
+        self.album = album
+
+    def __call__(self, moment: str, step: int) -> None:
+        shutil.copytree(self.run, self.album / f"{moment} {step}")
+
+    def print(self, moment: str, step: int, to: Path) -> Path:
+        """Return a copy of what was in the folder at that moment."""
+        return shutil.copytree(self.album / f"{moment} {step}", to / "run")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that nobody has stopped."""
+
+    folder: Path
+    outcome: tuple[object, ...]
+    photos: Photos
+
+    def goes_on(self, moment: str, step: int, to: Path, **options: Any) -> Path:
+        """Let a run go on that was killed then."""
+        folder = self.photos.print(moment, step, to)
+        train(folder, **options)
+        return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def luck() -> Iterator[None]:
+    """Leave the generators of this process as they are."""
+    states = checkpoint.generators()
+    yield
+    checkpoint.restore_generators(states)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    base = tmp_path_factory.mktemp("whole")
+    photos = Photos(base / "run", base / "album")
+    with pytest.MonkeyPatch.context() as patch:
+        photograph_writing(patch, photos)
+        train(photos.run, look=photos)
+    return Whole(photos.run, outcome(photos.run), photos)
+
+
+def photograph_writing(patch: pytest.MonkeyPatch, photos: Photos) -> None:
+    """Take pictures while a checkpoint is written."""
+    save_file, replace, remove = checkpoint.save_file, os.replace, checkpoint._remove
+    writes = iter(range(EVERY, TOTAL + EVERY, EVERY))
+    now = 0
+
+    def torn(tensors: object, path: Path, metadata: object) -> None:
+        nonlocal now
+        now = next(writes)
+        save_file(tensors, path, metadata)
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2])
+        photos("half written", now)
+        path.write_bytes(data)
+        photos("written", now)
+
+    def replaced(one: Path, other: Path) -> None:
+        replace(one, other)
+        if other.name.endswith(".safetensors"):
+            photos("in its place", now)
+
+    def removed(path: Path) -> None:
+        if path.name.startswith("step-"):
+            photos("the old one goes", now)
+        remove(path)
+
+    patch.setattr(checkpoint, "save_file", torn)
+    patch.setattr(checkpoint.os, "replace", replaced)
+    patch.setattr(checkpoint, "_remove", removed)
+
+
+@pytest.mark.usefixtures("stories")  # those of the end are told meanwhile
+def test_a_run_that_nobody_stops_is_all_there(whole: Whole) -> None:
+    check_record(whole.folder)
+    assert whole.outcome[0] == TOTAL
+
+
+@pytest.mark.parametrize("step", [0, 3, 4, 5, 10, 12])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_wherever_it_is_killed_it_comes_out_the_same_to_the_last_bit(
+    whole: Whole, tmp_path: Path, moment: str, step: int
+) -> None:
+    folder = whole.goes_on(moment, step, tmp_path)
+    assert outcome(folder) == whole.outcome
+    check_record(folder)
+
+
+@pytest.mark.parametrize(
+    ("moment", "step"),
+    [(moment, step) for step in (4, 8) for moment in WRITING[:3]]
+    + [("the old one goes", 12)],
+)
+def test_a_kill_while_a_checkpoint_is_written_costs_that_one_at_most(
+    whole: Whole, tmp_path: Path, moment: str, step: int
+) -> None:
+    folder = whole.photos.print(moment, step, tmp_path)
+    shelf = Shelf(folder / "checkpoints")
+    there = step if moment in WRITING[2:] else step - EVERY
+    assert (shelf.newest() or (0, None))[0] == there
+    train(folder)
+    assert outcome(folder) == whole.outcome
+    check_record(folder)
+    assert {*os.listdir(folder / "checkpoints")} == {
+        "step-00000012.safetensors", "step-00000013.safetensors",
+    }  # fmt: skip
+
+
+def test_a_run_may_be_killed_many_times(whole: Whole, tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def die(folder: Path, album: Path, when: int, moment: str, step: int) -> None:
+        if (moment, step) == ("is half done", when):
+            shutil.copytree(folder, album)
+            raise Killed
+
+    folder = tmp_path / "0"
+    for life, step in enumerate((2, 6, 5, 6, 11, 12), start=1):
+        album = tmp_path / str(life)
+        with pytest.raises(Killed):
+            train(folder, look=partial(die, folder, album, step))
+        folder = album
+    train(folder)
+    assert outcome(folder) == whole.outcome
+    check_record(folder)
+
+
+def test_workers_that_were_lost_are_there_again(whole: Whole, tmp_path: Path) -> None:
+    """The trace has the last word of an earlier life: here, that worker 1 is lost."""
+    folder = whole.photos.print("begun", 5, tmp_path)
+    trace = read(folder / TRACE)
+    past = trace.before(4)
+    lost = Entry(WorkerLost(1, past[-1].event.at), ())
+    (folder / TRACE).unlink()
+    with Recorder(folder / TRACE, trace.header) as recorder:
+        for entry in (*past, lost, *trace.entries[len(past) :]):
+            recorder(entry.event, entry.commands)
+    train(folder)
+    assert outcome(folder) == whole.outcome
+    check_record(folder)
+    events = [entry.event for entry in read(folder / TRACE).entries]
+    joined = events[events.index(lost.event) + 1]
+    assert isinstance(joined, WorkerJoined)
+    assert joined.worker == 1
+
+
+@pytest.mark.parametrize("scheme", ["fractional(2)", "cyclic(1)", "clustered(1, 2)"])
+def test_other_schemes_go_on_as_well(scheme: str, tmp_path: Path) -> None:
+    photos = Photos(tmp_path / "run", tmp_path / "album")
+    train(photos.run, scheme=scheme, look=photos)
+    folder = photos.print("is half done", 10, tmp_path / "other")
+    train(folder, scheme=scheme)
+    assert outcome(folder) == outcome(photos.run)
+    check_record(folder, scheme=scheme)
+
+
+# -- whether there is a run ------------------------------------------------------------
+
+
+def test_a_run_is_not_written_over(whole: Whole, tmp_path: Path) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    before = contents(folder)
+    said = 'has a run already; try resume="auto" to go on with it, or another folder'
+    with pytest.raises(InvalidScenario, match=said):
+        train(folder, resume=False)
+    assert contents(folder) == before
+
+
+def test_a_run_that_must_be_there_is_missed(whole: Whole, tmp_path: Path) -> None:
+    said = "has no checkpoint to go on from"
+    with pytest.raises(InvalidScenario, match=said):
+        train(tmp_path / "none", resume=True)
+    assert not (tmp_path / "none").exists()
+    folder = whole.photos.print("begun", 3, tmp_path)  # before its first checkpoint
+    before = contents(folder)
+    with pytest.raises(InvalidScenario, match=said):
+        train(folder, resume=True)
+    assert contents(folder) == before
+    with pytest.raises(InvalidScenario, match="resume: has no run_dir"):
+        train(None, resume=True)
+
+
+@pytest.mark.parametrize("resume", ["yes", "AUTO", None])
+def test_another_word_is_refused(tmp_path: Path, resume: Any) -> None:
+    with pytest.raises(InvalidScenario, match=r"resume: is .* try True, False or"):
+        train(tmp_path / "run", resume=resume)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_where_it_must_be_there(whole: Whole, tmp_path: Path) -> None:
+    folder = whole.goes_on("begun", 7, tmp_path, resume=True)
+    assert outcome(folder) == whole.outcome
+
+
+def test_where_there_is_nothing_a_run_begins(whole: Whole, tmp_path: Path) -> None:
+    for folder in (tmp_path / "a" / "b", tmp_path):
+        train(folder, resume="auto")
+        assert outcome(folder) == whole.outcome
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / TRACE).write_bytes(b""),
+        lambda folder: (folder / TRACE).write_bytes(b'{"scheme":"unc'),
+        lambda folder: (folder / TRACE).unlink(),
+        lambda folder: (folder / STEPS).unlink(),
+        lambda folder: (folder / f".{MANIFEST}.0123abcd").write_bytes(b"{"),
+    ],
+    ids=["empty trace", "torn trace", "no trace", "no figures", "torn manifest"],
+)
+def test_a_run_killed_as_it_began_begins_anew(
+    whole: Whole, tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    folder = whole.photos.print("begun", 0, tmp_path)
+    spoil(folder)
+    train(folder)
+    assert outcome(folder) == whole.outcome
+    check_record(folder)
+
+
+# -- what must be the same -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scheme": "cyclic(1)"}, r"scheme = uncoded, not cyclic\(tolerance=1\)"),
+        ({"workers": 4}, "workers = 3, not 4"),
+        ({"scheme": "uncoded(pieces=2)"}, r"scheme = uncoded, not uncoded\(pieces=2\)"),
+        ({"seed": 1}, "seed = 0, not 1"),
+        ({"make": partial(job, batch_size=16)}, "batch_size = 15, not 16"),
+        ({"make": partial(job, samples=41)}, "samples = 40, not 41"),
+    ],
+    ids=["scheme", "workers", "pieces", "seed", "batch_size", "samples"],
+)
+@pytest.mark.parametrize("step", [2, 7])
+def test_another_run_is_not_gone_on_with(
+    whole: Whole, tmp_path: Path, step: int, options: dict, said: str
+) -> None:
+    folder = whole.photos.print("begun", step, tmp_path)
+    before = contents(folder)
+    with pytest.raises(InvalidScenario, match=f"run_dir .* has a run with {said};"):
+        train(folder, **options)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"patience": Patience(least=1.0)}, "patience"),
+        ({"engine": Here(open_segments=7)}, "capabilities"),
+    ],
+    ids=["patience", "engine"],
+)
+def test_another_way_to_decide_is_not_gone_on_with(
+    whole: Whole, tmp_path: Path, options: dict, named: str
+) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    before = contents(folder)
+    with pytest.raises(InvalidTrace, match=f"another run; what differs is: {named}"):
+        train(folder, **options)
+    assert contents(folder) == before
+
+
+def test_another_model_is_not_gone_on_with(whole: Whole, tmp_path: Path) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    before = contents(folder)
+    with pytest.raises(InvalidCheckpoint, match=r"step 4 does not fit: .*0\.weight"):
+        train(folder, make=partial(job, width=8))
+    assert contents(folder) == before
+
+
+# -- files that are damaged ------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def scribble(path: Path) -> None:
+    path.write_bytes(b"my thesis\n")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("damage", [truncate, scribble, empty])
+@pytest.mark.parametrize("step", [9, 12])
+def test_where_the_newest_checkpoint_is_damaged_it_is_the_one_before(
+    whole: Whole,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], None],
+    step: int,
+) -> None:
+    folder = whole.photos.print("begun", step, tmp_path)
+    damage(newest_file(folder))
+    train(folder)
+    damaged = step // EVERY * EVERY
+    said = [r.getMessage() for r in caplog.records if "checkpoint of" in r.getMessage()]
+    assert len(said) == 1
+    assert f"step-{damaged:08d}.safetensors" in said[0]
+    assert said[0].endswith(f"going back to the checkpoint of step {damaged - EVERY}")
+    assert outcome(folder) == whole.outcome
+    check_record(folder)
+
+
+def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(
+    whole: Whole, tmp_path: Path
+) -> None:
+    folder = whole.photos.print("begun", 9, tmp_path)
+    truncate(newest_file(folder))
+    photos = Photos(folder, tmp_path / "album")
+    train(folder, look=photos)
+    newest = Shelf(photos.album / "begun 9" / "checkpoints").newest()
+    assert newest is not None
+    assert newest[0] == 8
+
+
+def test_where_all_checkpoints_are_damaged_nothing_is_lost(
+    whole: Whole, tmp_path: Path
+) -> None:
+    folder = whole.photos.print("begun", 9, tmp_path)
+    for file in (folder / "checkpoints").iterdir():
+        truncate(file)
+    before = contents(folder)
+    with pytest.raises(InvalidCheckpoint, match="none of its checkpoints can be read"):
+        train(folder)
+    assert contents(folder) == before
+
+
+def test_nothing_in_a_checkpoint_is_executed(whole: Whole, tmp_path: Path) -> None:
+    folder = whole.photos.print("begun", 5, tmp_path)
+    trap = tmp_path / "sprung"
+    newest_file(folder).write_bytes(pickle.dumps(Trap(trap)))
+    with pytest.raises(InvalidCheckpoint, match="is damaged, or no checkpoint"):
+        train(folder)
+    torch.save({"model": Trap(trap)}, newest_file(folder))
+    with pytest.raises(InvalidCheckpoint, match="is damaged, or no checkpoint"):
+        train(folder)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"model": {}, "tracked": {}, "generators": {}},
+        {"model": 3, "tracked": 4, "generators": 5},
+        {"model": {"0.weight": "heavy"}, "tracked": [], "generators": None},
+    ],
+    ids=range(4),
+)
+def test_a_checkpoint_of_something_else_is_refused(
+    whole: Whole, tmp_path: Path, state: dict
+) -> None:
+    folder = whole.photos.print("begun", 5, tmp_path)
+    checkpoint.save(newest_file(folder), state)
+    before = contents(folder)
+    with pytest.raises(InvalidCheckpoint, match="checkpoint of step 4 does not fit: "):
+        train(folder)
+    assert contents(folder) == before
+
+
+def test_a_run_without_its_trace_cannot_go_on(whole: Whole, tmp_path: Path) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    (folder / TRACE).unlink()
+    before = contents(folder)
+    said = "trace.jsonl: is missing; the run cannot go on without it"
+    with pytest.raises(InvalidTrace, match=said):
+        train(folder)
+    assert contents(folder) == before
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run"
+    file.write_text("my thesis")
+    for resume in (False, "auto"):
+        with pytest.raises(InvalidScenario, match=f"run_dir {file}: cannot be written"):
+            train(file, resume=resume)
+    with pytest.raises(InvalidScenario, match="has no checkpoint to go on from"):
+        train(file, resume=True)
+    assert file.read_text() == "my thesis"
+
+
+def test_a_folder_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(InvalidScenario, match="run_dir /proc/nothing: cannot be"):
+        train(Path("/proc/nothing"), resume=False)
+
+
+def test_files_that_cannot_be_written_are_named(whole: Whole, tmp_path: Path) -> None:
+    for name in (TRACE, STEPS):
+        folder = whole.photos.print("begun", 7, tmp_path / name)
+        (folder / name).unlink()
+        (folder / name).mkdir()
+        with pytest.raises(InvalidTrace, match=f"{name}: cannot be read: Is a direc"):
+            train(folder)
+
+
+def open_files(folder: Path) -> list[Path]:
+    """Return the files in a folder that this process has open."""
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own
+            found.append(entry.readlink())
+    return [path for path in found if path.is_relative_to(folder)]
+
+
+def test_files_are_open_while_a_run_goes_on(tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+    train(tmp_path, total=1, look=lambda *_: seen.append(names(tmp_path)))
+    assert seen == [{TRACE, STEPS}] * 4
+    assert open_files(tmp_path) == []
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in open_files(folder)}
+
+
+def test_files_are_closed_where_workers_do_not_start(
+    whole: Whole, tmp_path: Path
+) -> None:
+    class Broken(Here):
+        def start(self, *given: Any, **options: Any) -> None:
+            raise InvalidScenario("the engine", "is broken", "another")
+
+    folder = whole.photos.print("begun", 7, tmp_path)
+    with pytest.raises(InvalidScenario, match="is broken"):
+        train(folder, engine=Broken())
+    assert open_files(folder) == []
+    train(folder)
+    assert outcome(folder) == whole.outcome
+
+
+# -- how far ---------------------------------------------------------------------------
+
+
+def test_a_run_that_is_done_does_nothing_more(whole: Whole, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole.folder, tmp_path / "run")
+    before = contents(folder)
+    for total in (TOTAL, TOTAL - 5, 0):
+        train(folder, total=total)
+        assert contents(folder) == before
+
+
+def test_a_run_that_is_done_goes_on_where_more_is_wanted(
+    whole: Whole, tmp_path: Path
+) -> None:
+    folder, longer = shutil.copytree(whole.folder, tmp_path / "run"), tmp_path / "long"
+    train(folder, total=TOTAL + 5)
+    train(longer, total=TOTAL + 5)
+    assert outcome(folder) == outcome(longer)
+    check_record(folder, TOTAL + 5)
+
+
+def test_as_many_checkpoints_are_kept_as_were_asked_for(
+    whole: Whole, tmp_path: Path
+) -> None:
+    assert Shelf(whole.folder / "checkpoints").steps() == [12, 13]
+    seen: dict[int, list[int]] = {}
+
+    def look(moment: str, step: int) -> None:
+        seen[step] = Shelf(folder / "checkpoints").steps()
+
+    folder = whole.photos.print("begun", 7, tmp_path)
+    train(folder, look=look, checkpoints=Checkpoints(seconds=None, steps=2, keep=3))
+    assert seen == {
+        4: [4], 5: [4], 6: [4, 6], 7: [4, 6], 8: [4, 6, 8], 9: [4, 6, 8],
+        10: [6, 8, 10], 11: [6, 8, 10], 12: [8, 10, 12],
+    }  # fmt: skip
+    assert Shelf(folder / "checkpoints").steps() == [10, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("when", "seen"),
+    [
+        (Checkpoints(seconds=0.0, keep=9), [*range(1, TOTAL + 1)]),
+        (Checkpoints(seconds=None), [TOTAL]),
+        (Checkpoints(seconds=1000.0, steps=6), [6, 12, TOTAL]),
+    ],
+    ids=["always", "never", "both"],
+)
+def test_checkpoints_are_written_by_time_and_by_steps(
+    tmp_path: Path, when: Checkpoints, seen: list[int]
+) -> None:
+    train(tmp_path, checkpoints=when)
+    assert Shelf(tmp_path / "checkpoints").steps() == seen[-when.keep :]
+
+
+@pytest.mark.parametrize("name", ["seconds", "steps", "keep"])
+@pytest.mark.parametrize("value", [-1, math.nan])
+def test_checkpoints_that_cannot_be_are_refused(name: str, value: float) -> None:
+    with pytest.raises(InvalidScenario, match=f"checkpoints: {name}: is {value}; try"):
+        Checkpoints(**{name: value})
+
+
+# -- what is in a checkpoint -----------------------------------------------------------
+
+
+def test_what_is_tracked_and_what_is_not_are_told_apart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def once(total: int, *names: str) -> list[str]:
+        caplog.clear()
+        with cg.torch.train(
+            job, scheme="uncoded", workers=2, engine="here", run_dir=tmp_path,
+            resume="auto",
+        ) as coded:  # fmt: skip
+            for name in names:
+                optimizer = torch.optim.SGD(coded.model.parameters(), 0.1, momentum=0.9)
+                coded.track(**{name: optimizer})
+            for _ in coded.steps(total):
+                coded.backward()
+                optimizer.step()
+        said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        return [line for line in said if "normalises" not in line]
+
+    assert once(2, "first", "second") == []
+    assert once(3, "first", "second") == []
+    assert once(4, "second", "third") == [
+        "the checkpoint has no 'third'; it begins anew",
+        "the checkpoint has 'first', which is not tracked",
+    ]
+
+
+def test_what_is_tracked_later_in_a_first_run_is_not_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cg.torch.train(
+        job, scheme="uncoded", workers=2, engine="here", run_dir=tmp_path
+    ) as coded:
+        for step in coded.steps(3):
+            coded.backward()
+            if step == 1:
+                late = torch.optim.SGD(coded.model.parameters(), 0.1)
+                coded.track(late=late)
+    assert "begins anew" not in caplog.text
+    _, state = Shelf(tmp_path / "checkpoints").newest() or (0, {})
+    assert list(state["tracked"]) == ["late"]
+
+
+def test_the_states_of_a_run_are_in_its_checkpoint(whole: Whole) -> None:
+    _, state = Shelf(whole.folder / "checkpoints").newest() or (0, {})
+    assert (state["step"], state["epoch"], state["step_of_epoch"]) == (13, 4, 1)
+    assert state["model"]["1.num_batches_tracked"] == TOTAL
+    assert not torch.equal(state["model"]["1.running_mean"], torch.zeros(9))
+    assert list(state["tracked"]) == ["optimizer", "schedule", "average"]
+    assert state["tracked"]["schedule"]["last_epoch"] == TOTAL
+    assert state["tracked"]["average"]["n_averaged"] == TOTAL
+
+
+def test_luck_before_a_gradient_that_never_came_is_not_used_up(
+    whole: Whole, tmp_path: Path
+) -> None:
+    """A step that was begun, and could not be ended, is begun once more."""
+
+    class Oops(Exception):
+        pass
+
+    def fail(moment: str, step: int) -> None:
+        if (moment, step) == ("begun", 6):
+            raise Oops
+
+    folder = tmp_path / "run"
+    with pytest.raises(Oops):
+        train(folder, look=fail)
+    assert Shelf(folder / "checkpoints").steps() == [4, 6]
+    train(folder)
+    assert outcome(folder) == whole.outcome
+
+
+def test_time_in_the_loop_does_not_make_time_go_back(tmp_path: Path) -> None:
+    """The clock of a run stands still between two lives of it, and never goes back."""
+    ends: list[float] = []
+
+    def dawdle(moment: str, step: int) -> None:
+        if moment == "is half done":
+            time.sleep(0.1)
+
+    for total in (2, 4):
+        train(tmp_path, total=total, look=dawdle)
+        ends.append(read(tmp_path / TRACE).entries[-1].event.at)
+    check_record(tmp_path, 4)
+    lines = read_run(tmp_path).steps
+    assert lines[1].at <= ends[0] <= lines[2].at
+
+
+# -- really killed ---------------------------------------------------------------------
+
+LONG = 60
+PATIENCE = 60.0  # seconds; only a hang takes so long
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run with workers in trouble, whose root is killed a few times.
+
+    Attributes:
+        scheme: In words.
+        workers: How many.
+        kills: In which steps, each drawn between two; None: while a checkpoint is
+            written.
+        faults: What is done to workers, by kind; all of it for certain to happen.
+        dtype: Of the model.
+    """
+
+    scheme: str
+    workers: int
+    kills: tuple[tuple[int, int] | None, ...]
+    faults: dict[str, tuple[float, ...]]
+    dtype: str = "float32"
+
+    @property
+    def is_to_the_bit(self) -> bool:
+        return self.scheme.startswith(("uncoded", "fractional"))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is the same in all lives of it."""
+        return {
+            "make": partial(job, self.dtype, samples=110, batch_size=60),
+            "scheme": self.scheme,
+            "workers": self.workers,
+            "total": LONG,
+        }
+
+    def plan(self) -> FaultPlan:
+        faults = FaultPlan()
+        for kind, given in self.faults.items():
+            getattr(faults, kind)(*given)
+        return faults
+
+
+CASES = [
+    Case(
+        "uncoded",
+        4,
+        kills=((2, 4), None, (30, 50)),
+        faults={"slow": (2, 9, 0.05), "kill": (1, 20), "stop": (3, 52, 0.1)},
+    ),
+    Case(
+        "fractional(1)",
+        4,
+        kills=((8, 25), (35, 55)),
+        faults={"kill": (0, 12), "stop": (3, 28, 0.2)},
+        dtype="float64",
+    ),
+    Case(
+        "cyclic(2)",
+        5,
+        kills=((6, 12), (35, 55)),
+        faults={"kill": (0, 10), "stop": (3, 30, 0.2)},
+    ),
+    Case(
+        "clustered(2, 1)",
+        6,
+        kills=(None,),
+        faults={"stop": (1, 12, 0.2), "kill": (2, 28)},
+    ),
+]
+ALL = pytest.mark.parametrize(
+    "number", range(len(CASES)), ids=lambda n: CASES[n].scheme
+)
+
+
+def live(life: dict[str, Any]) -> None:
+    """Be the root of a run, and tell how it goes; in a process of its own.
+
+    Args:
+        life: The case, the folder, and whom to tell. `until` is a step in which it
+            waits to be killed; `torn` says to be killed while a checkpoint is written.
+    """
+    case, tell = Case(**life["case"]), life["tell"]
+    faults, engine, begun = case.plan(), Local(), time.monotonic()
+
+    def look(moment: str, step: int) -> None:
+        nonlocal begun
+        if moment == "begun" and step == life["until"]:
+            time.sleep(PATIENCE)
+        if moment == "is done":
+            took, begun = time.monotonic() - begun, time.monotonic()
+            tell.send((step, took, engine.nursery, [*map(str, faults.fired)]))
+
+    if life["torn"]:
+        checkpoint.save_file = partial(save_half, checkpoint.save_file)
+    when = Checkpoints(seconds=None, steps=5, keep=2)
+    train(
+        life["folder"], engine=engine, faults=faults, look=look, checkpoints=when,
+        **case.options,
+    )  # fmt: skip
+    tell.send((LONG, 0.0, 0, []))
+
+
+def save_half(save: Callable, tensors: object, path: Path, metadata: object) -> None:
+    """Write half of a checkpoint, and be killed; the second time it comes to it."""
+    save(tensors, path, metadata)
+    if path.parent.parent.joinpath("step-00000020.safetensors").exists():
+        os.truncate(path, path.stat().st_size // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Story:
+    """All lives of a run.
+
+    Attributes:
+        folder: Of the run.
+        steps: Those that each life has done.
+        fired: Faults, of all lives.
+        orphans: Processes that were left behind, for longer than they need to end.
+    """
+
+    folder: Path
+    steps: list[list[int]] = field(default_factory=list)
+    fired: set[str] = field(default_factory=set)
+    orphans: list[int] = field(default_factory=list)
+
+    def live(self, case: Case, **life: Any) -> None:
+        """Live until killed, or to the end."""
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["pytest", "codedgrad.torch"])
+        hear, tell = context.Pipe(duplex=False)
+        given = {"case": asdict(case), "folder": self.folder, "tell": tell, **life}
+        process = context.Process(
+            target=runpy.run_path, args=(__file__, {"LIFE": given}, "__main__")
+        )
+        process.start()
+        tell.close()
+        try:
+            self._listen(process, hear, life)
+            process.join(PATIENCE)
+        finally:
+            process.kill()
+            process.join()
+            hear.close()
+
+    def _listen(self, process: Any, hear: Connection, life: dict[str, Any]) -> None:
+        steps, nursery, killed = list[int](), 0, False
+        self.steps.append(steps)
+        while hear.poll(PATIENCE):
+            try:
+                step, took, session, fired = hear.recv()
+            except EOFError:  # it has ended, or was killed
+                break
+            steps.append(step)
+            self.fired.update(fired)
+            nursery = session or nursery
+            if step == life["until"] - 2 and not killed:
+                time.sleep(life["fraction"] * took)
+                process.kill()
+                killed = True
+        assert nursery
+        wait_for(lambda: not members(nursery))
+        self.orphans += members(nursery)
+
+
+def members(session: int) -> list[int]:
+    """Return the processes of a session that have not ended: those of a nursery."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Look until it is so, or until a hang is called one."""
+    deadline = time.monotonic() + PATIENCE
+    while not what() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def tell_story(case: Case, folder: Path, rng: np.random.Generator) -> Story:
+    story = Story(folder)
+    for between in case.kills:
+        until = LONG + 2 if between is None else int(rng.integers(*between))
+        fraction = float(rng.uniform(0, 1.5))
+        story.live(case, until=until, torn=between is None, fraction=fraction)
+    story.live(case, until=LONG + 2, torn=False, fraction=0.0)
+    return story
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Future[Story]]]:
+    """Tell all stories, two at a time; each test waits for its own alone."""
+    base = tmp_path_factory.mktemp("killed")
+    rngs = np.random.default_rng(7).spawn(len(CASES))
+    with ThreadPoolExecutor(2) as pool:
+        yield [
+            pool.submit(tell_story, case, base / str(number), rng)
+            for number, (case, rng) in enumerate(zip(CASES, rngs, strict=True))
+        ]
+
+
+@pytest.fixture
+def story(stories: list[Future[Story]], number: int) -> Story:
+    return stories[number].result()
+
+
+@pytest.fixture
+def case(number: int) -> Case:
+    return CASES[number]
+
+
+@ALL
+def test_roots_are_killed_and_workers_are_in_trouble(story: Story, case: Case) -> None:
+    lives, deaths = len(story.steps), len(case.kills)
+    assert [LONG in steps for steps in story.steps] == [False] * deaths + [True]
+    assert lives == deaths + 1
+    assert story.fired == {str(fault) for fault in case.plan().planned}
+
+
+@ALL
+def test_no_process_outlives_its_root(story: Story) -> None:
+    assert story.orphans == []
+
+
+@ALL
+def test_all_lives_of_a_run_make_one_run(story: Story, case: Case) -> None:
+    check_record(story.folder, LONG, case.scheme)
+    for before, after in pairwise(story.steps):
+        assert max(before) - 6 < min(after) <= max(before) + 1  # from a checkpoint
+
+
+@ALL
+def test_a_run_that_was_killed_comes_out_as_one_that_was_not(
+    story: Story, case: Case, tmp_path: Path
+) -> None:
+    train(tmp_path, **case.options)  # in this process
+    if case.is_to_the_bit:
+        assert outcome(story.folder) == outcome(tmp_path)
+        return
+    found, wanted = (flatten(state_of(path))[1] for path in (story.folder, tmp_path))
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-4)
+
+
+@ALL
+def test_a_run_that_was_killed_replays_to_the_last_bit(
+    story: Story, case: Case
+) -> None:
+    model = train(None, engine=Replayed(story.folder / TRACE), **case.options)
+    assert bits(model.state_dict()) == bits(state_of(story.folder)["model"])
+
+
+if __name__ == "__main__":
+    live(globals()["LIFE"])

@@ -1,0 +1,558 @@
+"""Ctrl-C, SIGTERM and errors leave a whole step behind, and nothing else.
+
+In this process signals are sent where it is known what the root is doing. Some roots
+are processes of their own: this file is their script.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import codedgrad as cg
+from codedgrad.core import Command, Event, MessageArrived, Patience, StepStarted
+from codedgrad.engines import FaultPlan, Local
+from codedgrad.errors import InvalidScenario, StepGivenUp
+from codedgrad.schemes import uncoded
+from codedgrad.torch import Checkpoints, Job, checkpoint
+from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.tree import flatten
+from codedgrad.trace import read_run, replay
+
+TOTAL = 8
+PATIENCE = 60.0  # seconds; only a hang takes so long
+
+
+def job() -> Job:
+    data = np.random.default_rng(0).standard_normal((24, 3)).astype(np.float32)
+    x = torch.from_numpy(data)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.3), nn.Linear(5, 3))
+    return Job(model, F.cross_entropy, (x, x.argmax(dim=1)), batch_size=8)
+
+
+def nobody(moment: str, step: int) -> None:
+    """Look, and do nothing."""
+
+
+def train(
+    folder: Path,
+    look: Callable[[str, int], None] = nobody,
+    *,
+    engine: Local | str = "here",
+    every: int = 3,
+    leave: int = TOTAL,
+    **options: Any,
+) -> None:
+    """Train, or go on; `leave` is the step after which the loop is left early."""
+    with cg.torch.train(
+        job,
+        scheme="uncoded",
+        workers=2,
+        engine=engine,
+        run_dir=folder,
+        resume="auto",
+        checkpoints=Checkpoints(seconds=None, steps=every),
+        **options,
+    ) as coded:
+        optimizer = torch.optim.AdamW(coded.model.parameters(), lr=0.05)
+        coded.track(optimizer=optimizer)
+        for seed in (torch.manual_seed, np.random.seed, random.seed):
+            seed(coded.step)
+        for step in coded.steps(TOTAL):
+            luck = torch.rand(()).item()
+            look("begun", step)
+            coded.backward()
+            look("has its gradient", step)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.05 * (1 + luck)
+            optimizer.step()
+            look("is done", step)
+            if step == leave:
+                break
+
+
+def outcome(folder: Path) -> tuple[object, ...]:
+    """Return all that a run has come to, to the last bit, but for its times."""
+    newest = Shelf(folder / "checkpoints").newest()
+    assert newest is not None
+    structure, tensors = flatten(newest[1])
+    bits = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+    return structure, bits, [(line.step, line.loss) for line in read_run(folder).steps]
+
+
+def saved(folder: Path) -> list[int]:
+    """Return the steps of all checkpoints; each can be read, and nothing is torn."""
+    shelf = Shelf(folder / "checkpoints")
+    assert len(os.listdir(shelf.folder)) == len(shelf.steps())
+    for file in shelf.folder.iterdir():
+        checkpoint.load(file)
+    return shelf.steps()
+
+
+class At:
+    """Does something at one moment of one step, once."""
+
+    def __init__(self, moment: str, step: int, act: Callable[[], None]) -> None:
+        self.when = moment, step
+        self.act = act
+
+    def __call__(self, moment: str, step: int) -> None:
+        if (moment, step) == self.when:
+            self.act()
+
+
+def send(*numbers: int) -> Callable[[], None]:
+    """Send signals to oneself; a handler has run before the next statement does."""
+
+    def act() -> None:
+        for number in numbers:
+            signal.raise_signal(number)
+
+    return act
+
+
+SIGNALS = [
+    pytest.param(signal.SIGINT, KeyboardInterrupt, id="Ctrl-C"),
+    pytest.param(signal.SIGTERM, SystemExit, id="SIGTERM"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def luck() -> Iterator[None]:
+    """Leave the generators of this process as they are."""
+    states = checkpoint.generators()
+    yield
+    checkpoint.restore_generators(states)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
+    """What comes of a run that nobody stops."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(folder)
+    return outcome(folder)
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """Let both signals have their usual effects, and see that they do afterwards."""
+    effects = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, how) for number, how in effects.items()}
+    yield
+    now = {number: signal.signal(number, how) for number, how in before.items()}
+    assert now == effects
+
+
+@pytest.fixture
+def folder(tmp_path: Path, whole: tuple[object, ...]) -> Iterator[Path]:
+    """A folder whose run, however it was stopped, comes out as if it was not."""
+    yield tmp_path / "run"
+    train(tmp_path / "run")
+    assert outcome(tmp_path / "run") == whole
+    run = read_run(tmp_path / "run")
+    assert [line.step for line in run.steps] == [*range(TOTAL)]
+    assert replay(run.trace, uncoded(2)) is None
+
+
+# -- when ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "error"), SIGNALS)
+def test_a_step_that_has_its_gradient_is_finished_first(
+    folder: Path, number: int, error: type[BaseException]
+) -> None:
+    done: list[int] = []
+
+    def look(moment: str, step: int) -> None:
+        At("has its gradient", 4, send(number))(moment, step)
+        At(moment, step, lambda: done.append(step))("is done", step)
+
+    with pytest.raises(error) as caught:
+        train(folder, look)
+    assert done == [0, 1, 2, 3, 4]
+    assert saved(folder) == [3, 5]
+    if isinstance(caught.value, SystemExit):
+        assert caught.value.code == 143
+
+
+@pytest.mark.parametrize(("number", "error"), SIGNALS)
+@pytest.mark.parametrize("step", [0, 2, 3, TOTAL - 1])
+def test_a_step_that_has_no_gradient_yet_is_not_begun(
+    folder: Path, number: int, error: type[BaseException], step: int
+) -> None:
+    with pytest.raises(error):
+        train(folder, At("begun", step, send(number)))
+    if step:
+        assert saved(folder)[-1] == step
+
+
+@pytest.mark.parametrize(("number", "error"), SIGNALS)
+@pytest.mark.parametrize("kind", [StepStarted, MessageArrived])
+def test_nobody_waits_for_a_gradient_any_more(
+    folder: Path, number: int, error: type[BaseException], kind: type
+) -> None:
+    def watch(event: Event, commands: list[Command]) -> None:
+        if isinstance(event, kind) and event.step == 4:
+            signal.raise_signal(number)
+
+    with pytest.raises(error):
+        train(folder, watch=watch)
+    assert saved(folder) == [3, 4]
+
+
+def test_the_last_step_is_finished_too(folder: Path) -> None:
+    last = TOTAL - 1
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, At("has its gradient", last, send(signal.SIGINT)))
+    assert saved(folder)[-1] == TOTAL
+
+
+def test_a_step_after_which_the_loop_is_left_is_finished_too(folder: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, At("has its gradient", 4, send(signal.SIGINT)), leave=4)
+    assert saved(folder) == [3, 5]
+
+
+def test_in_a_loop_of_ones_own_a_step_ends_where_the_next_gradient_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    def loop() -> None:
+        with cg.torch.train(
+            job, scheme="uncoded", workers=2, engine="here", run_dir=tmp_path
+        ) as coded:
+            while True:
+                coded.backward()
+                if coded.step == 4:
+                    signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert saved(tmp_path) == [5]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error"),
+    [
+        ((signal.SIGINT, signal.SIGINT), KeyboardInterrupt),
+        ((signal.SIGTERM, signal.SIGTERM), SystemExit),
+        ((signal.SIGINT, signal.SIGTERM), SystemExit),
+        ((signal.SIGTERM, signal.SIGINT), KeyboardInterrupt),
+    ],
+)
+def test_two_of_them_stop_it_at_once(
+    folder: Path,
+    numbers: tuple[int, int],
+    error: type[BaseException],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[int] = []
+
+    def look(moment: str, step: int) -> None:
+        At("has its gradient", 4, send(*numbers))(moment, step)
+        done.append(step)
+
+    with pytest.raises(error):
+        train(folder, look)
+    assert done.count(4) == 1  # only before
+    assert saved(folder) == [3]  # not of half a step
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count(
+        "stopping at the end of this step; once more to stop at once"
+    ) == 1  # fmt: skip
+
+
+def interrupt_second_write(patch: pytest.MonkeyPatch) -> None:
+    """Let a signal come in the middle of the second checkpoint."""
+    save_file, times = checkpoint.save_file, count(1)
+
+    def interrupted(*given: Any) -> None:
+        save_file(*given)
+        if next(times) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    patch.setattr(checkpoint, "save_file", interrupted)
+
+
+def test_a_signal_while_a_checkpoint_is_written_leaves_it_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_second_write(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        train(folder)
+    monkeypatch.undo()
+    assert saved(folder) == [3, 6]  # written once more
+
+
+def test_impatience_while_the_last_checkpoint_is_written_costs_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_second_write(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, At("begun", 5, send(signal.SIGINT)))
+    monkeypatch.undo()
+    assert saved(folder) == [3]
+
+
+# -- whose signals ---------------------------------------------------------------------
+
+
+def handlers() -> tuple[Any, Any]:
+    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+
+def test_signals_are_taken_for_the_time_of_a_run_and_given_back(folder: Path) -> None:
+    before, seen = handlers(), list[tuple[Any, Any]]()
+    train(folder, lambda moment, step: seen.append(handlers()))
+    assert handlers() == before
+    assert len({*seen}) == 1
+    assert before[0] not in seen[0]
+    assert before[1] not in seen[0]
+
+
+@pytest.mark.parametrize("how", [signal.SIG_IGN, lambda *_: None, signal.SIG_DFL])
+def test_a_signal_that_has_another_effect_is_left_alone(folder: Path, how: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if how is signal.SIG_DFL and number == signal.SIGTERM:
+            continue  # its usual one
+        with_own = signal.signal(number, how)
+        seen: list[Any] = []
+        train(folder, lambda *_, n=number, s=seen: s.append(signal.getsignal(n)))
+        assert {*seen} <= {how}
+        assert signal.getsignal(number) is how
+        signal.signal(number, with_own)
+
+
+def test_the_users_own_handler_is_called(folder: Path) -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    train(folder, At("has its gradient", 2, send(signal.SIGTERM)))
+    assert heard == [signal.SIGTERM]
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_handler_that_the_user_sets_in_the_loop_stays(folder: Path) -> None:
+    def own(*_: object) -> None:
+        """Do nothing."""
+
+    train(folder, At("begun", 2, lambda: signal.signal(signal.SIGINT, own) and None))
+    assert signal.getsignal(signal.SIGINT) is own
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_in_a_thread_no_signal_is_taken(folder: Path) -> None:
+    before, seen = handlers(), list[tuple[Any, Any]]()
+    with ThreadPoolExecutor(1) as pool:
+        look = lambda moment, step: seen.append(handlers())  # noqa: E731
+        pool.submit(train, folder, look).result()
+    assert {*seen} == {before}
+
+
+def test_no_signal_is_kept_by_a_run_that_cannot_start(tmp_path: Path) -> None:
+    before = handlers()
+    with pytest.raises(InvalidScenario):
+        train(tmp_path, faults=FaultPlan().kill(0, 1))
+    assert handlers() == before
+
+
+# -- errors ----------------------------------------------------------------------------
+
+
+class Oops(Exception):
+    pass
+
+
+def fail() -> None:
+    raise Oops
+
+
+def test_an_error_in_the_middle_of_a_step_leaves_no_checkpoint_of_it(
+    folder: Path,
+) -> None:
+    with pytest.raises(Oops):
+        train(folder, At("has its gradient", 4, fail))
+    assert saved(folder) == [3]
+
+
+def test_an_error_after_the_optimizer_leaves_no_checkpoint_of_its_step(
+    folder: Path,
+) -> None:
+    """More may have been to come, such as a schedule."""
+    with pytest.raises(Oops):
+        train(folder, At("is done", 4, fail))
+    assert saved(folder) == [3]
+
+
+def test_an_error_before_the_gradient_leaves_a_checkpoint_of_the_step_before(
+    folder: Path,
+) -> None:
+    with pytest.raises(Oops):
+        train(folder, At("begun", 4, fail))
+    assert saved(folder) == [3, 4]
+
+
+def test_a_step_that_is_given_up_leaves_a_checkpoint_and_says_which(
+    tmp_path: Path, whole: tuple[object, ...]
+) -> None:
+    faults = FaultPlan().leave(0, 4).leave(1, 4)
+    patience = Patience(least=3.0, first=60.0)
+    with pytest.raises(StepGivenUp, match=r"step 4 was given up: .*lost.*\[0, 1\]"):
+        train(tmp_path, engine=Local(), faults=faults, patience=patience)
+    assert faults.all_fired
+    assert saved(tmp_path) == [3, 4]
+    train(tmp_path, engine=Local(), patience=patience)
+    assert outcome(tmp_path) == whole
+
+
+# -- processes -------------------------------------------------------------------------
+
+
+def be_root(folder: Path, moment: str) -> None:
+    """Train with a worker that is fast asleep; tell when the time has come.
+
+    Args:
+        folder: Of the run.
+        moment: "waiting": worker 0 sleeps in step 4; "working": a signal comes after
+            the gradient of step 4.
+    """
+    engine, faults = Local(), FaultPlan()
+    look = nobody
+    if moment == "waiting":
+        faults.slow(0, 4, 1000.0)
+    else:
+        look = At("has its gradient", 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        if isinstance(event, MessageArrived) and (event.step, event.worker) == (4, 1):
+            print(engine.nursery, flush=True)
+
+    train(folder, look, engine=engine, faults=faults, watch=watch)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A root that was stopped.
+
+    Attributes:
+        folder: Of its run.
+        code: With which it ended.
+        errors: What it has printed.
+        orphans: Processes that it has left behind.
+    """
+
+    folder: Path
+    code: int
+    errors: str
+    orphans: list[int]
+
+
+def stop_root(folder: Path, moment: str, number: int) -> Ended:
+    errors = folder.with_suffix(".txt")
+    with errors.open("w") as file:  # which orphans may keep open
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(folder), moment],
+            stdout=subprocess.PIPE,
+            stderr=file,
+            # a job in the background may have been started with Ctrl-C ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+    with process:
+        try:
+            assert process.stdout is not None
+            nursery = int(process.stdout.readline())
+            there = members(nursery)
+            if moment == "waiting":
+                process.send_signal(number)
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+    assert len(there) == 1 + 2  # with two workers
+    deadline = time.monotonic() + PATIENCE
+    while members(nursery) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return Ended(folder, process.returncode, errors.read_text(), members(nursery))
+
+
+def members(session: int) -> list[int]:
+    """Return the processes of a session that have not ended: those of a nursery."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def ended(
+    together: Callable, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Ended]:
+    base = tmp_path_factory.mktemp("ended")
+    wanted = {
+        "Ctrl-C": ("waiting", signal.SIGINT),
+        "SIGTERM": ("working", signal.SIGTERM),
+    }
+    found = together(
+        [
+            lambda name=name, given=given: stop_root(base / name, *given)
+            for name, given in wanted.items()
+        ]
+    )
+    return dict(zip(wanted, found, strict=True))
+
+
+def test_ctrl_c_ends_training_as_it_ends_any_script(ended: dict[str, Ended]) -> None:
+    root = ended["Ctrl-C"]
+    assert root.code == -signal.SIGINT, root.errors
+    assert root.errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_root_that_is_told_to_end_says_so_by_its_code(
+    ended: dict[str, Ended],
+) -> None:
+    root = ended["SIGTERM"]
+    assert root.code == 128 + signal.SIGTERM, root.errors
+    assert "Traceback" not in root.errors
+
+
+def test_a_root_that_waits_has_saved_the_step_before_and_one_that_works_its_own(
+    ended: dict[str, Ended],
+) -> None:
+    steps = {name: saved(root.folder) for name, root in ended.items()}
+    assert steps == {"Ctrl-C": [3, 4], "SIGTERM": [3, 5]}
+
+
+def test_no_process_is_left_of_a_root_that_was_stopped(ended: dict[str, Ended]) -> None:
+    assert [root.orphans for root in ended.values()] == [[], []]
+
+
+def test_a_root_that_was_stopped_goes_on(
+    ended: dict[str, Ended], whole: tuple[object, ...]
+) -> None:
+    folder = ended["Ctrl-C"].folder
+    train(folder, engine=Local())
+    assert outcome(folder) == whole
+    assert replay(read_run(folder).trace, uncoded(2)) is None
+
+
+if __name__ == "__main__":
+    be_root(Path(sys.argv[1]), sys.argv[2])
