@@ -59,6 +59,7 @@ class Parts:
         sizes: Samples in the shard of every part.
         shares: Samples of every part in a full step.
         steps_per_epoch: Steps until every sample has come up.
+        least: Samples in the smallest part of an epoch that has any.
 
     Example:
         >>> parts = Parts(samples=10, parts=2, batch_size=5, seed=0, shuffle=False)
@@ -86,6 +87,11 @@ class Parts:
         self.shares = _cut(batch, self.parts)
         self.steps_per_epoch = max(
             -(-size // share)
+            for size, share in zip(self.sizes, self.shares, strict=True)
+            if size
+        )
+        self.least = min(
+            size % share or min(size, share)
             for size, share in zip(self.sizes, self.shares, strict=True)
             if size
         )

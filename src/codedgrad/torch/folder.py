@@ -26,11 +26,11 @@ from codedgrad.trace import (
     read,
     write_manifest,
 )
-from codedgrad.trace.runs import MANIFEST, TRACE, read_manifest
+from codedgrad.trace.runs import MANIFEST, STEPS, TRACE, read_manifest
 
 __all__ = ["Checkpoints", "Folder"]
 
-_SAME = ("scheme", "workers", "parts", "seed", "samples", "batch_size")
+_SAME = ("scheme", "workers", "parts", "seed", "samples", "batch_size", "shuffle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Folder:
         self.state: dict[str, Any] | None = None
         self.past: list[Event] = []
         self._files = ExitStack()
-        there = (path / MANIFEST).exists()
+        there = (path / MANIFEST).exists() and self._has_begun
         if there and not resume:
             advice = 'resume="auto" to go on with it, or another folder'
             raise InvalidScenario(f"run_dir {path}", "has a run already", advice)
@@ -104,6 +104,14 @@ class Folder:
             self._begin(manifest)
         self._wrote = self.step
         self._wrote_at = time.monotonic()
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a step was taken; a start that failed leaves nothing to lose."""
+        steps = self.path / STEPS
+        return bool(self._shelf.steps()) or (
+            steps.is_file() and steps.stat().st_size > 0
+        )
 
     def _begin(self, manifest: Manifest) -> None:
         try:
@@ -136,7 +144,7 @@ class Folder:
         if not goes_on:
             trace.unlink(missing_ok=True)  # of a run killed before its first checkpoint
         recorder = Recorder(trace, header, append=goes_on, before=self.step)
-        self._files.enter_context(recorder)
+        self._recorder = self._files.enter_context(recorder)
         self._log = self._files.enter_context(StepLog(self.path, before=self.step))
         return recorder
 
@@ -153,8 +161,13 @@ class Folder:
         )
 
     def save(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Write a checkpoint, unless there is one of this step."""
+        """Write a checkpoint, unless there is one of this step.
+
+        What leads up to it is seen to the disk before.
+        """
         if step > self._wrote:
+            self._recorder.sync()
+            self._log.sync()
             self._shelf.write(step, state())
         self._wrote, self._wrote_at = step, time.monotonic()
 

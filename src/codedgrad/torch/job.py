@@ -61,3 +61,8 @@ class Job:
         if not callable(loss):
             problem = f"is {type(loss).__name__}"
             raise InvalidScenario("job: loss", problem, "a function or a loss module")
+        if isinstance(loss, nn.Module) and any(
+            p.requires_grad for p in loss.parameters()
+        ):
+            advice = "to make the loss a part of the model"
+            raise InvalidScenario("job: loss", "has parameters of its own", advice)

@@ -10,27 +10,36 @@ from functools import cache
 import numpy as np
 import torch
 
-__all__ = ["quietly", "seed_everything"]
+__all__ = ["one_thread", "quietly", "seed_everything"]
 
 _LIMIT = 2**32
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one thread: what is computed is the same in a worker and at the root."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
     """Use one thread, and put the global generators back as they were.
 
-    What is computed is then the same to the last bit in a worker and at the root, and
-    whoever computes at the root draws the same numbers afterwards.
+    So whoever computes at the root draws the same numbers afterwards.
     """
-    threads = torch.get_num_threads()
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    if threads != 1:
-        torch.set_num_threads(1)
     try:
-        yield
+        with one_thread():
+            yield
     finally:
-        if threads != 1:
-            torch.set_num_threads(threads)
         torch.set_rng_state(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         random.setstate(states[2])

@@ -38,7 +38,8 @@ from codedgrad.torch.job import Job
 from codedgrad.torch.progress import Bar
 from codedgrad.torch.report import Report, report_of
 from codedgrad.torch.stopping import Stopping
-from codedgrad.torch.workload import Workload, workload
+from codedgrad.torch.tree import flatten
+from codedgrad.torch.workload import SCALARS, Workload, in_training, workload
 from codedgrad.trace import Manifest, StepLine
 
 __all__ = ["Coded", "Tracked", "train"]
@@ -46,6 +47,7 @@ __all__ = ["Coded", "Tracked", "train"]
 _log = logging.getLogger("codedgrad")
 _ENGINES: dict[str, Callable[[], Engine]] = {"local": Local, "here": Here}
 _DRAWN = 1000  # steps for which delays are drawn; then they repeat
+_USED = 1e-3  # of the parts that used a parameter: 0 but for rounding, or 1 at least
 
 
 class Tracked(Protocol):
@@ -136,8 +138,10 @@ def train(
             manifest = coded._manifest(engine.name, seed, label)
             coded._folder = Folder(Path(run_dir), manifest, resume, when)
             stack.callback(coded._folder.close)
-        elif resume is True:
-            raise InvalidScenario("resume", "has no run_dir", 'run_dir="runs/first"')
+        elif resume or checkpoints is not None:
+            problem = "has no folder to be in"
+            name = "resume" if resume else "checkpoints"
+            raise InvalidScenario(name, problem, 'run_dir="runs/first"')
         coded._start(engine, delays, faults, patience, watch)
         coded._stack = stack.pop_all()
     return coded
@@ -168,16 +172,17 @@ class Coded:
         self.step = 0
         self.report: Report | None = None
         self._progress = progress
-        self._vector = self._work.vector
         self._gradient = torch.zeros(self._work.layout.gradient, dtype=self._flat.dtype)
         self._views = self._flat.trainable.views(self._gradient)
         self._known = self._parameters()
+        in_training.add(self.model)
         self._folder: Folder | None = None
         self._stack = ExitStack()
         self._stopping = Stopping(lambda: not self._has_gradient)
         self._reference: Workload | None = None
         self._tracked: dict[str, Tracked] = {}
         self._unclaimed: dict[str, Any] = {}  # states of what is not tracked yet
+        self._missed: set[str] = set()  # and was not when the steps began
         self._generators: dict[str, Any] | None = None
         self._begun_with: dict[str, Any] | None = None  # generators, in a step
         self._logged: dict[str, float] = {}
@@ -225,16 +230,19 @@ class Coded:
     # -- the loop --------------------------------------------------------------------
 
     def steps(self, total: int) -> Iterator[int]:
-        """Yield the numbers of the steps until `total` of them are done.
+        """Yield the numbers of the steps until `total` of them are done, in all.
 
         A run that goes on with an earlier one begins where that one's checkpoint is.
+        Ten epochs are `steps(10 * coded.steps_per_epoch)`, in one loop.
         """
         self._settle()
+        self._check_total(total)
         if self._generators is not None:
             restore_generators(self._generators)
             self._generators = None
         for name in self._unclaimed:
             _log.warning("the checkpoint has %r, which is not tracked", name)
+        self._missed |= set(self._unclaimed)
         self._unclaimed = {}
         with Bar(total, self.step, self._progress) as bar:
             self._is_looping = True
@@ -254,7 +262,8 @@ class Coded:
         """Set every `p.grad` to the gradient of the whole step; say how it went.
 
         The gradient is the mean over the step's samples, tokens or weights, as the loss
-        counts. What `p.grad` held before is gone.
+        counts; None for a parameter that no part used. What `p.grad` held before is
+        gone, and its memory is used again: copy what is to be kept.
 
         Raises:
             StepGivenUp: If it cannot be had: too many workers are gone for too long.
@@ -269,9 +278,8 @@ class Coded:
         begun = self._driver.now()
         self._check_parameters()
         self._is_in_step = self._is_tried = True
-        for span in self._flat.spans:
-            span.gather(self._vector)
-        self._sum = self._driver.step(self._vector.numpy(), self.step)
+        self._flat.gather()
+        self._sum = self._driver.step(self._flat.vector.numpy(), self.step)
         self._has_gradient = True  # from here on the model is in between two steps
         self._take(self._sum)
         seconds = self._driver.now() - begun
@@ -281,11 +289,18 @@ class Coded:
     def track(self, **objects: Tracked) -> None:
         """Let optimizers, schedulers and the like be in checkpoints.
 
-        Where a run goes on with an earlier one, each takes up its state here.
+        Where a run goes on with an earlier one, each takes up its state here. In a
+        step, change them after `backward`: one that is interrupted before is taken
+        again, with what they were then.
         """
         for name, tracked in objects.items():
             if name in self._tracked:
                 raise InvalidScenario("track", f"has a {name} already", "another name")
+            if name in self._missed:
+                problem = f"{name} comes too late to take up its state"
+                raise InvalidScenario("track", problem, "to track it before steps()")
+            if self._folder is not None:
+                flatten({name: tracked.state_dict()})  # says now whether it can be
             self._tracked[name] = tracked
             if name in self._unclaimed:
                 tracked.load_state_dict(self._unclaimed.pop(name))
@@ -309,7 +324,7 @@ class Coded:
         if self._sum is None or not self._has_gradient:
             advice = "to call it after backward(), in the same step"
             raise InvalidScenario("deviation", "has no gradient to look at", advice)
-        layout, parameters = self._work.layout, self._vector.numpy()
+        layout, parameters = self._work.layout, self._flat.vector.numpy()
         if self._reference is None:
             self._reference = self._make()
             self._total = np.empty(layout.message, dtype=layout.dtype)
@@ -323,6 +338,7 @@ class Coded:
 
     def close(self) -> None:
         """End all workers and close the files. It may be called twice."""
+        in_training.discard(self.model)
         self._stopping.remove()
         self._stack.close()
 
@@ -367,17 +383,18 @@ class Coded:
         """Hand the sum over: gradients, running statistics."""
         size, vector = self._work.layout.gradient, sum_.vector
         np.divide(vector[:size], sum_.count or 1.0, out=self._gradient.numpy())
-        for parameter, view in zip(
-            self._flat.trainable.tensors, self._views, strict=True
+        named = size + SCALARS + 2 * len(self._work.metrics)
+        parameters = self._flat.trainable.tensors
+        used = np.abs(vector[named : named + len(parameters)]) > _USED
+        for parameter, view, is_used in zip(
+            parameters, self._views, used.tolist(), strict=True
         ):
-            parameter.grad = view.to(parameter.device, parameter.dtype)
-        running, samples = self._flat.running, float(vector[size + 2])
-        if running.size and sum_.finite and samples:
-            means = torch.from_numpy(vector[-running.size :] / samples)
-            self._vector[running.start : running.end] = means
-            running.scatter(self._vector)
-            for counted in self._flat.counted.tensors:
-                counted += 1
+            gradient = view.to(parameter.device, parameter.dtype)
+            parameter.grad = gradient if is_used else None
+        samples = float(vector[size + 2])
+        if self._flat.state.carried and sum_.finite and samples:
+            changes = vector[named + len(parameters) :] / samples
+            self._flat.state.change(torch.from_numpy(changes))
 
     def _settle(self) -> None:
         """End the step in hand, if there is one."""
@@ -450,19 +467,30 @@ class Coded:
             seed=seed,
             samples=parts.samples,
             batch_size=sum(parts.shares),
+            shuffle=str(self._work.job.shuffle),
             steps_per_epoch=parts.steps_per_epoch,
             label=label,
             created=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
             versions={"codedgrad": __version__, "torch": str(torch.__version__)},
         )
 
+    def _check_total(self, total: int) -> None:
+        if self._is_looping:
+            raise InvalidScenario("steps", "is in a loop over steps", "one loop")
+        begun = 0 if self._folder is None else self._folder.step
+        if begun < self.step >= total:
+            problem = f"are done: {self.step} in all, of {total}"
+            advice = "the number of the whole run, in one loop over all epochs"
+            raise InvalidScenario("steps", problem, advice)
+
     def _warn(self) -> None:
-        if self._flat.running.size:
-            least = min(self._work.parts.shares)
+        if self._flat.state.has_statistics:
+            parts = self._work.parts
             _log.warning(
                 "the model normalises over batches: it does so over every part of its "
-                "own (%d samples or a few more), not over all %d of a step; running "
-                "statistics are averaged over the parts",
-                least,
-                sum(self._work.parts.shares),
+                "own (%d samples, in the last step of an epoch down to %d), not over "
+                "all %d of a step; running statistics are averaged over the parts",
+                min(parts.shares),
+                parts.least,
+                sum(parts.shares),
             )

@@ -9,34 +9,40 @@ user's that are not linear would see it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 from codedgrad.torch.data import Batches, Parts
-from codedgrad.torch.flat import Flat, refuse_sparse
+from codedgrad.torch.flat import Flat
 from codedgrad.torch.job import Job
 from codedgrad.torch.losses import Loss, objective
-from codedgrad.torch.quiet import quietly, seed_everything
+from codedgrad.torch.quiet import one_thread, quietly, seed_everything
 
-__all__ = ["SCALARS", "Workload", "workload"]
+__all__ = ["SCALARS", "Workload", "in_training", "workload"]
 
-SCALARS = 3  # sum of losses, count, samples; metrics and statistics follow
+SCALARS = 3  # sum of losses, count, samples; see `flat` for what follows
 _KEPT = 64  # rows whose views are kept
+
+in_training: set[nn.Module] = set()
+"""Models that a root of this process is training."""
 
 
 def workload(make: Callable[[], Job], parts: int, seed: int) -> Workload:
     """Make a job and the work that it is; runs at the root and in every worker.
 
-    What the job draws is the same everywhere: whatever it makes up, data too.
+    What the job draws is the same everywhere: whatever it makes up, data too. A model
+    that the root of this process has already is left to it: a copy is worked with.
     """
     with quietly():
         seed_everything(seed)
@@ -44,6 +50,8 @@ def workload(make: Callable[[], Job], parts: int, seed: int) -> Workload:
     if not isinstance(job, Job):
         problem = f"made {type(job).__name__}"
         raise InvalidScenario("the job", problem, "a function that returns a Job")
+    if job.model in in_training:
+        job = replace(job, model=copy.deepcopy(job.model))
     return Workload(job, parts, seed)
 
 
@@ -63,7 +71,6 @@ class Workload:
     """
 
     def __init__(self, job: Job, parts: int, seed: int) -> None:
-        refuse_sparse(job.model)
         self.job = job
         job.model.to(job.device)
         self.metrics = tuple(job.metrics)
@@ -72,26 +79,22 @@ class Workload:
         self._batches = Batches(job.data, job.collate)
         self.parts = Parts(len(self._batches), parts, job.batch_size, seed, job.shuffle)
         self.flat = Flat(job.model)
-        self._vector = self.flat.vector()
-        self._array = self._vector.numpy()
-        dtype = str(self.flat.dtype).removeprefix("torch.")
+        self._array = self.flat.vector.numpy()
+        parameters = self.flat.trainable.tensors
+        self._used = np.zeros(len(parameters))
+        named = SCALARS + 2 * len(self.metrics)
         self.layout = Layout(
-            parameters=self.flat.size,
+            parameters=len(self._array),
             gradient=self.flat.trainable.size,
-            scalars=SCALARS + 2 * len(self.metrics) + self.flat.running.size,
-            dtype=dtype,
-            parameters_dtype=dtype,
+            scalars=named + len(parameters) + self.flat.state.carried,
+            dtype=_name(self.flat.dtype),
+            parameters_dtype=_name(self.flat.vector.dtype),
         )
         self._seed = seed
         self._loaded: tuple[int, int] | None = None
         self._rows: dict[int, list[Tensor]] = {}
-        self._encoded: tuple[float, list[Tensor]] | None = None
+        self._encoded: tuple[float, list[Tensor], bool] | None = None
         self._is_hooked = False  # nor is a model that nothing is computed with
-
-    @property
-    def vector(self) -> Tensor:
-        """The vector that the model lives in."""
-        return self._vector
 
     def part(
         self,
@@ -103,46 +106,45 @@ class Workload:
         add: bool = False,
     ) -> None:
         """Write coefficient x (gradient, losses, count, samples...) of a part."""
-        if not add:
-            out[:] = 0
         indices = self.parts.indices(part, step)
         if not len(indices):
+            if not add:
+                out[:] = 0
             return
-        with quietly(), self._own_gradients():
+        # only at the root does anybody else draw numbers
+        with quietly() if in_training else one_thread(), self._own_gradients():
             self._load(parameters, step)
             seed_everything(self._seed, step, part)
+            before = self.flat.versions
             loss = self._forward(indices)
-            self._backward(loss.total, coefficient, torch.from_numpy(out))
-        scalars = self._scalars(loss)
-        out[self.layout.gradient :] += np.multiply(scalars, coefficient)
-        self._restore(parameters)
+            self._backward(loss.total, coefficient, torch.from_numpy(out), add)
+            if self.flat.versions != before:
+                problem = "changes parameters, as nn.Embedding(max_norm=...) does"
+                advice = "to do that at the root, after optimizer.step()"
+                raise InvalidScenario("the forward pass", problem, advice)
+        scalars, tail = self._scalars(loss) * coefficient, self.layout.gradient
+        out[tail:] = out[tail:] + scalars if add else scalars
+        self.flat.state.put_back()
 
     def _load(self, parameters: NDArray[Any], step: int) -> None:
-        """Set the model to the parameters of a step, once a step."""
+        """Let the model be what was published, once a step."""
         key = step, parameters.__array_interface__["data"][0]
         if key != self._loaded:
             np.copyto(self._array, parameters)
-            for span in self.flat.spans:
-                span.scatter(self._vector)
+            self.flat.scatter()
+            torch.clear_autocast_cache()
             self._loaded = key
-
-    def _restore(self, parameters: NDArray[Any]) -> None:
-        """Put all buffers back: every part starts from the root's."""
-        flat = self.flat
-        flat.put_back()
-        self._array[flat.buffers.start :] = parameters[flat.buffers.start :]
-        for span in (flat.buffers, flat.running, flat.counted):
-            span.scatter(self._vector)
 
     def _forward(self, indices: NDArray[np.int64]) -> Loss:
         job = self.job
         batch = _to(self._batches(indices), job.device)
-        kind = torch.device(job.device).type
-        if job.autocast is None:
+        narrow = torch.autocast(
+            torch.device(job.device).type,
+            dtype=job.autocast,
+            enabled=job.autocast is not None,
+        )
+        with narrow:
             loss = self._objective(job.model, batch, len(indices))
-        else:
-            with torch.autocast(kind, dtype=job.autocast):
-                loss = self._objective(job.model, batch, len(indices))
         if set(loss.metrics) != set(self.metrics):
             problem = f"returned the metrics {sorted(loss.metrics)}"
             advice = f"metrics={sorted(loss.metrics)} in the Job"
@@ -151,7 +153,7 @@ class Workload:
 
     @contextmanager
     def _own_gradients(self) -> Iterator[None]:
-        """Set what `p.grad` holds aside: the model may be the one the root trains."""
+        """Set what `p.grad` holds aside."""
         parameters = self.flat.trainable.tensors
         held = [parameter.grad for parameter in parameters]
         for parameter in parameters:
@@ -162,17 +164,24 @@ class Workload:
             for parameter, gradient in zip(parameters, held, strict=True):
                 parameter.grad = gradient
 
-    def _backward(self, total: Tensor, coefficient: float, out: Tensor) -> None:
+    def _backward(
+        self, total: Tensor, coefficient: float, out: Tensor, add: bool
+    ) -> None:
         if any(p.grad is not None for p in self.flat.trainable.tensors):
             problem = "has put gradients into parameters"
             advice = "to leave backward() to codedgrad; torch.autograd.grad() is fine"
             raise InvalidScenario("the loss", problem, advice)
         self._hook()
-        self._encoded = coefficient, self._views(out)
+        self._used[:] = 0
+        rows = self._views(out)
+        self._encoded = coefficient, rows, add
         try:
             total.backward()  # type: ignore[no-untyped-call]
         finally:
             self._encoded = None
+        for row, used in zip(rows, self._used.tolist(), strict=True):
+            if not add and not used:
+                row.zero_()
 
     def _hook(self) -> None:
         if self._is_hooked:
@@ -183,16 +192,23 @@ class Workload:
             parameter.register_post_accumulate_grad_hook(merge)  # type: ignore[no-untyped-call]
 
     def _merge(self, number: int, parameter: Tensor) -> None:
-        """Add the gradient of a parameter to the row; backward calls it."""
+        """Add the gradient of a parameter to the row; backward calls it.
+
+        The gradient itself is left as it is: autograd may still need its memory.
+        """
         if self._encoded is None:
             return  # somebody else's backward
         if parameter.grad is None:
             problem = "has taken the gradient of a parameter away"
             raise InvalidScenario("a hook", problem, "to leave p.grad where it is")
-        coefficient, rows = self._encoded
+        coefficient, rows, add = self._encoded
         row = rows[number]
         gradient = parameter.grad.to(row.device, row.dtype)
-        row += gradient if coefficient == 1.0 else gradient.mul_(coefficient)
+        if add or self._used[number]:  # a checkpointed layer may come several times
+            row += gradient if coefficient == 1.0 else gradient * coefficient
+        else:
+            torch.mul(gradient, coefficient, out=row)
+        self._used[number] = 1
         parameter.grad = None
 
     def _views(self, out: Tensor) -> list[Tensor]:
@@ -205,15 +221,16 @@ class Workload:
         return views
 
     def _scalars(self, loss: Loss) -> NDArray[Any]:
-        """Return what is behind the gradient: three sums, metrics, statistics."""
+        """Return what is behind the gradient; see `flat`."""
         named = [number for name in self.metrics for number in loss.metrics[name]]
         numbers = [loss.total.detach(), loss.count, loss.samples, *named]
         head = [float(number) for number in numbers]
-        running = [t.detach().flatten().cpu() for t in self.flat.running.tensors]
-        if not running:
-            return np.array(head, dtype=self.layout.dtype)
-        statistics = torch.cat(running).to(self.flat.dtype).numpy() * loss.samples
-        return np.concatenate([head, statistics], dtype=self.layout.dtype)
+        changes = self.flat.state.changes().numpy() * loss.samples
+        return np.concatenate([head, self._used, changes], dtype=self.layout.dtype)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _to(batch: Any, device: str) -> Any:

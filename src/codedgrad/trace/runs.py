@@ -12,6 +12,7 @@ All of it is plain text to the reader; nothing in it is ever executed.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         samples: In the data set.
         batch_size: Samples a step.
         steps_per_epoch: Steps in which every sample is used once.
+        shuffle: How samples are put in order.
         label: What people should call it; else the scheme.
         note: Anything else, for people.
         created: When it was begun, such as `2026-11-16 04:36:36 UTC`.
@@ -58,6 +60,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     samples: int
     batch_size: int
     steps_per_epoch: int
+    shuffle: str = ""
     label: str = ""
     note: str = ""
     created: str = ""
@@ -194,6 +197,10 @@ class StepLog:
         """Write the figures of a step."""
         self._file.write(_encode(line) + b"\n")
         self._file.flush()
+
+    def sync(self) -> None:
+        """See what is written to the disk."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Let go of the file."""

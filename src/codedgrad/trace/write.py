@@ -75,11 +75,15 @@ class Recorder:
         if waiting:
             self._write(b"\n".join(waiting) + b"\n")
 
+    def sync(self) -> None:
+        """See what is written to the disk."""
+        os.fsync(self._file)
+
     def close(self) -> None:
         """Write everything and see it to the disk."""
         if self._file >= 0:
             self.flush()
-            os.fsync(self._file)
+            self.sync()
             os.close(self._file)
             self._file = -1
 
