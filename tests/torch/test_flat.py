@@ -1,69 +1,78 @@
-"""A model as vectors."""
+"""A model as vectors, with its buffers and modes."""
+
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.torch.flat import Flat, Span, refuse_sparse
+from codedgrad.torch.flat import Flat, Span, refuse
 
 
-def model() -> nn.Module:
-    """Something of everything: 6 frozen, 4 statistics, 3 numbers in a half buffer."""
+def model() -> Any:
+    """Something of everything: two layers, one half frozen; buffers of four types."""
     net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
     net[0].weight.requires_grad_(False)
-    net.register_buffer("scale", torch.ones(3).half())
-    net.register_buffer("numbers", torch.arange(4))  # not published
+    net.register_buffer("scale", torch.tensor([0.1, 0.2, 0.3]).half())
+    net.register_buffer("large", torch.tensor([2**62 + 1, -3]))
+    net.register_buffer("flags", torch.tensor([True, False, True]))
+    net.register_buffer("turns", torch.tensor([1 + 2j], dtype=torch.complex128))
+    net[2].eval()
     return net
 
 
 def test_spans_follow_each_other() -> None:
     flat = Flat(model())
-    assert [span.size for span in flat.spans] == [2 + 4 + 4 + 2, 6, 3, 4, 1]
-    ends = [span.end for span in flat.spans]
-    assert [span.start for span in flat.spans] == [0, *ends[:-1]]
-    assert flat.size == ends[-1] == 26
+    assert (flat.trainable.start, flat.trainable.size) == (0, 2 + 4 + 4 + 2)
+    assert (flat.frozen.start, flat.frozen.end) == (12, 18)
+    assert flat.state.carried == 4 + 1 + 3 + 2 + 3  # complex numbers are not
 
 
-def test_a_model_lives_in_its_vector() -> None:
+def test_parameters_live_in_the_vector() -> None:
     net = model()
     before = [p.detach().clone() for p in net.parameters()]
     flat = Flat(net)
-    vector = flat.vector()
     assert all(map(torch.equal, net.parameters(), before))
-    vector.zero_()
+    flat.vector.zero_()
     assert not any(p.any() for p in net.parameters())
     with torch.no_grad():
         net[2].bias.fill_(7.0)
-    assert (vector == 7.0).sum() == 2
+    assert (flat.vector[:18] == 7.0).sum() == 2
 
 
-def test_what_is_of_another_type_is_copied_there_and_back() -> None:
-    net = model()
-    flat = Flat(net)
-    vector = flat.vector()
-    scale = flat.buffers.views(vector)[0]
-    net.scale.fill_(0.1)
-    assert (scale == 1).all()
-    flat.buffers.gather(vector)
-    assert torch.equal(scale, torch.full((3,), 0.1).half().float())
-    scale.fill_(2.5)
-    flat.buffers.scatter(vector)
-    assert net.scale.tolist() == [2.5] * 3
-    vector[-1] = 12.0
-    flat.counted.scatter(vector)
-    assert net[1].num_batches_tracked == 12
+def test_another_model_becomes_what_a_vector_says() -> None:
+    """To the last bit, whatever the type; so do modes."""
+    one, other = model(), model()
+    there, here = Flat(one), Flat(other)
+    with torch.no_grad():
+        for number, parameter in enumerate(one.parameters()):
+            parameter.fill_(number + 0.5)
+    one(torch.ones(2, 3))  # changes statistics
+    one.scale.mul_(3)
+    one.large += 1
+    one.flags = ~one.flags
+    one.turns *= 1j
+    one[0].eval()
+    one[2].train()
+    there.gather()
+    here.vector.copy_(there.vector)
+    here.scatter()
+    state = one.state_dict()
+    for name, tensor in other.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    assert [m.training for m in other.modules()] == [m.training for m in one.modules()]
 
 
 def test_a_tensor_that_moved_out_is_gathered_and_scattered() -> None:
     net = model()
     flat = Flat(net)
-    vector = flat.vector()
     net[2].bias.data = torch.tensor([5.0, 6.0])
-    flat.trainable.gather(vector)
-    assert flat.trainable.views(vector)[-1].tolist() == [5.0, 6.0]
-    flat.trainable.views(vector)[-1].fill_(1.0)
-    flat.trainable.scatter(vector)
+    flat.gather()
+    place = flat.trainable.views(flat.vector)[-1]
+    assert place.tolist() == [5.0, 6.0]
+    place.fill_(1.0)
+    flat.scatter()
     assert net[2].bias.tolist() == [1.0, 1.0]
 
 
@@ -80,69 +89,138 @@ def test_numbers_come_back_without_a_change_of_a_bit(
         given = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
         given = given[~given.isnan()]
     tensor = given.clone()
-    span, vector = Span([tensor], 0), torch.empty(len(given), dtype=wide)
-    span.gather(vector)
+    span = Span([tensor], 0)
+    span.move(torch.empty(len(given), dtype=wide))
     tensor.zero_()
-    span.scatter(vector)
-    assert torch.equal(tensor.view(torch.uint8), given.view(torch.uint8))
+    if dtype is not wide:  # else it lives there
+        span.scatter()
+        assert torch.equal(tensor.view(torch.uint8), given.view(torch.uint8))
 
 
 def test_tied_parameters_are_in_it_once() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     net[1].weight = net[0].weight
-    flat = Flat(net)
-    assert flat.trainable.size == 9 + 3 + 3
-    flat.vector()
+    assert Flat(net).trainable.size == 9 + 3 + 3
     assert net[1].weight is net[0].weight
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "wide"),
+    ("trainable", "frozen", "messages", "published"),
     [
-        ([torch.float32], torch.float32),
-        ([torch.bfloat16], torch.float32),
-        ([torch.float16, torch.bfloat16], torch.float32),
-        ([torch.float32, torch.float64], torch.float64),
+        (torch.float32, torch.float32, torch.float32, torch.float32),
+        (torch.bfloat16, torch.float16, torch.float32, torch.float32),
+        (torch.float32, torch.float64, torch.float32, torch.float64),
+        (torch.float64, torch.bfloat16, torch.float64, torch.float64),
     ],
 )
 def test_vectors_are_of_float32_at_least(
-    dtypes: list[torch.dtype], wide: torch.dtype
+    trainable: torch.dtype,
+    frozen: torch.dtype,
+    messages: torch.dtype,
+    published: torch.dtype,
 ) -> None:
-    net = nn.ModuleList(nn.Linear(2, 2).to(dtype) for dtype in dtypes)
-    assert Flat(net).vector().dtype == wide
+    rest = nn.Linear(2, 2).to(frozen).requires_grad_(False)
+    flat = Flat(nn.ModuleList([nn.Linear(2, 2).to(trainable), rest]))
+    assert (flat.dtype, flat.vector.dtype) == (messages, published)
 
 
-def test_layers_in_eval_mode_have_buffers_and_no_statistics() -> None:
+def test_changes_of_buffers_are_told_and_undone() -> None:
     net = model()
-    net[1].eval()
-    flat = Flat(net)
-    assert (flat.buffers.size, flat.running.size, flat.counted.size) == (3 + 4, 0, 0)
+    state = Flat(net).state
+    assert not state.changes().any()
+    net.scale = torch.tensor([0.1, 1.2, 0.3]).half()  # another in its place
+    net.flags[1] = True
+    net.large -= 5
+    net[1].num_batches_tracked += 1
+    told = state.changes()
+    assert told.count_nonzero() == 1 + 1 + 2 + 1
+    state.put_back()
+    assert torch.equal(net.scale, model().scale)
+    assert torch.equal(net.large, model().large)
+    assert not state.changes().any()
+    state.change(told)
+    assert net.flags.tolist() == [True, True, True]
+    assert net.scale.tolist() == torch.tensor([0.1, 1.2, 0.3]).half().tolist()
+    assert net.large.tolist() == [2**62 + 1 - 5, -3 - 5]
+    assert net[1].num_batches_tracked == 1
 
 
-def test_layers_that_do_not_track_have_no_statistics() -> None:
-    norm = nn.BatchNorm1d(2, track_running_stats=False)
-    assert Flat(nn.Sequential(nn.Linear(2, 2), norm)).running.size == 0
+def test_modes_are_put_back() -> None:
+    net = model()
+    state = Flat(net).state
+    net.train()
+    state.put_back()
+    assert [layer.training for layer in net] == [True, True, False]
 
 
-def test_buffers_that_were_replaced_are_put_back() -> None:
+def test_an_expanded_buffer_is_spread_out_wherever_it_is_used() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    rows = torch.arange(3.0).expand(2, -1)
+    for layer in net:
+        layer.register_buffer("rows", rows)
+    Flat(net).scatter()
+    assert net[0].rows is net[1].rows
+    assert torch.equal(net[0].rows, rows)
+
+
+def test_a_buffer_of_another_shape_is_refused() -> None:
     net = model()
     flat = Flat(net)
-    own: Tensor = net.scale
-    net.scale = torch.zeros(3)
-    flat.put_back()
-    assert net.scale is own
+    net.scale = torch.zeros(4).half()
+    with pytest.raises(InvalidScenario, match="the buffer scale: is gone, or has"):
+        flat.gather()
 
 
-def test_layers_that_are_not_sparse_are_fine() -> None:
-    refuse_sparse(nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 2)))
+@pytest.mark.parametrize(
+    ("norm", "has"),
+    [
+        (nn.BatchNorm1d(2), True),
+        (nn.BatchNorm1d(2).eval(), False),
+        (nn.BatchNorm1d(2, track_running_stats=False), False),
+        (nn.InstanceNorm1d(2), False),
+        (nn.InstanceNorm1d(2, track_running_stats=True), True),
+        (nn.LayerNorm(2), False),
+    ],
+    ids=str,
+)
+def test_layers_in_training_mode_that_track_have_statistics(
+    norm: nn.Module, has: bool
+) -> None:
+    assert Flat(nn.Sequential(nn.Linear(2, 2), norm)).state.has_statistics == has
 
 
-def test_a_sparse_layer_is_named() -> None:
-    net = nn.ModuleDict({"words": nn.Embedding(3, 2, sparse=True)})
-    with pytest.raises(InvalidScenario, match=r"the layer words: \(Embedding\)"):
-        refuse_sparse(net)
+class Overlapping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.zeros(3, 3))
+        self.row = nn.Parameter(self.matrix.data[1])
 
 
-def test_a_model_without_anything_to_train_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match="no parameter with requires_grad"):
-        Flat(nn.Tanh())
+class Trained(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(2, 2)
+        self.register_buffer("scale", torch.ones(2, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (nn.Tanh(), "the model: has no parameter with requires_grad; try one"),
+        (Overlapping(), "the tensor row: shares the memory of matrix"),
+        (Trained(), "the buffer scale: has requires_grad; try an nn.Parameter"),
+        (
+            nn.ModuleDict({"words": nn.Embedding(3, 2, sparse=True)}),
+            r"the layer words: \(Embedding\) makes sparse gradients",
+        ),
+    ],
+)
+def test_what_cannot_be_published_or_sent_is_refused(net: nn.Module, said: str) -> None:
+    with pytest.raises(InvalidScenario, match=said):
+        refuse(net)
+
+
+def test_neighbours_in_one_memory_are_fine() -> None:
+    memory = torch.zeros(6)
+    net = nn.ParameterList([nn.Parameter(memory[:3]), nn.Parameter(memory[3:])])
+    assert Flat(net).trainable.size == 6

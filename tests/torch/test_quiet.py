@@ -1,14 +1,14 @@
 """Computing a part leaves no trace, and depends on its numbers alone."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from codedgrad.torch.quiet import quietly, seed_everything
+from codedgrad.torch.quiet import one_thread, quietly, seed_everything
 
 
 def draw() -> tuple[list[float], float, float]:
@@ -35,9 +35,12 @@ def test_generators_are_as_they_were() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_one_thread_is_used_and_then_as_many_as_before() -> None:
-    with quietly():
+@pytest.mark.parametrize("kind", [quietly, one_thread])
+def test_one_thread_is_used_and_then_as_many_as_before(kind: Callable) -> None:
+    with kind():
         assert torch.get_num_threads() == 1
+        with kind():
+            assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
 
 

@@ -85,10 +85,11 @@ def train(
 ) -> nn.Module:
     """Train as users do: with a schedule, clipping, an average, and luck."""
     when = checkpoints or Checkpoints(seconds=None, steps=EVERY, keep=2)
+    if folder is not None or resume is True:
+        options |= {"run_dir": folder, "resume": resume, "checkpoints": when}
     with cg.torch.train(
-        make, scheme=scheme, workers=workers, engine=engine, run_dir=folder,
-        resume=resume, checkpoints=when, **options,
-    ) as coded:  # fmt: skip
+        make, scheme=scheme, workers=workers, engine=engine, **options
+    ) as coded:
         parameters = list(coded.model.parameters())
         optimizer = torch.optim.AdamW(parameters, lr=0.05)
         warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n % 7))
@@ -359,7 +360,7 @@ def test_a_run_that_must_be_there_is_missed(whole: Whole, tmp_path: Path) -> Non
     with pytest.raises(InvalidScenario, match=said):
         train(folder, resume=True)
     assert contents(folder) == before
-    with pytest.raises(InvalidScenario, match="resume: has no run_dir"):
+    with pytest.raises(InvalidScenario, match="resume: has no folder to be in"):
         train(None, resume=True)
 
 
@@ -612,13 +613,24 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in open_files(folder)}
 
 
+class Broken(Here):
+    """An engine that does not start."""
+
+    def start(self, *given: Any, **options: Any) -> None:
+        raise InvalidScenario("the engine", "is broken", "another")
+
+
+def test_a_start_that_failed_is_not_yet_a_run(whole: Whole, tmp_path: Path) -> None:
+    with pytest.raises(InvalidScenario, match="is broken"):
+        train(tmp_path, engine=Broken(), seed=5)
+    train(tmp_path, resume=False)
+    assert outcome(tmp_path) == whole.outcome
+    check_record(tmp_path)
+
+
 def test_files_are_closed_where_workers_do_not_start(
     whole: Whole, tmp_path: Path
 ) -> None:
-    class Broken(Here):
-        def start(self, *given: Any, **options: Any) -> None:
-            raise InvalidScenario("the engine", "is broken", "another")
-
     folder = whole.photos.print("begun", 7, tmp_path)
     with pytest.raises(InvalidScenario, match="is broken"):
         train(folder, engine=Broken())

@@ -216,43 +216,88 @@ def test_parameters_of_two_types_and_a_buffer_of_a_third() -> None:
     assert off(found, gradients(plain)) <= 1e-5
 
 
-def test_an_unused_parameter_has_a_gradient_of_zero() -> None:
-    class Spare(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.spare = mlp(), nn.Linear(2, 2).double()
+class Spare(nn.Module):
+    """Uses a layer never, and another for some samples only."""
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.used(x)
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = mlp()
+        self.spare = nn.Linear(2, 2).double()
+        self.rare = nn.Linear(FEATURES, CLASSES).double()
 
-    found = one_step(job(Spare()))
-    assert torch.equal(found["spare.weight"], torch.zeros(2, 2, dtype=torch.float64))
-    assert found["used.0.weight"].any()
+    def forward(self, x: Tensor) -> Tensor:
+        is_first = (x == X[0]).all(1)
+        scores = self.used(x)
+        return scores + is_first[:, None] * self.rare(x) if is_first.any() else scores
 
 
-def test_buffers_that_a_forward_pass_changes_are_the_root_s_for_every_part() -> None:
-    """A power iteration in place, and a buffer that is replaced by another."""
+@pytest.mark.parametrize("scheme", [PLAIN, CODED], ids=str)
+def test_what_no_part_uses_has_no_gradient_and_what_one_uses_has(
+    scheme: Scheme,
+) -> None:
+    plain = seeded(Spare)
+    F.cross_entropy(plain(X), Y).backward()
+    found = one_step(job(seeded(Spare)), scheme)
+    assert found.keys() == gradients(plain).keys()
+    assert {name.partition(".")[0] for name in found} == {"used", "rare"}
+    assert off(found, gradients(plain)) <= 1e-12
 
-    class Average(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last = nn.utils.parametrizations.spectral_norm(nn.Linear(FEATURES, 3))
-            self.register_buffer("mean", torch.zeros(FEATURES))
 
-        def forward(self, x: Tensor) -> Tensor:
-            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
-            return self.last(x - self.mean)
+# -- buffers ---------------------------------------------------------------------------
 
-    make = job(seeded(Average), batch_size=15)
+
+class Average(nn.Module):
+    """Changes buffers: one in place, one by another in its place, one that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.utils.parametrizations.spectral_norm(nn.Linear(FEATURES, 3))
+        self.register_buffer("mean", torch.zeros(FEATURES))
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("mask", torch.ones(FEATURES).expand(3, -1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        self.calls += 1
+        return self.last((x - self.mean) * self.mask[0])
+
+
+def test_every_part_starts_from_the_root_s_buffers() -> None:
     found = []
     for scheme in (PLAIN, CODED):
-        with running(make, scheme) as coded:
+        with running(job(seeded(Average), batch_size=15), scheme) as coded:
             for _ in coded.steps(3):
                 coded.backward()
                 assert coded.deviation() < 1e-12
                 descend(coded.model)
             found.append(gradients(coded.model))
     assert off(*found) <= 1e-11
+
+
+def test_the_root_s_buffers_take_the_mean_change_over_the_parts() -> None:
+    """Parts are of 3 and 2 samples, which are their weights."""
+    model = seeded(Average)
+    parts = Parts(SAMPLES, 5, 13, seed=0)
+    mean = model.mean.clone()
+    with running(job(model, batch_size=13)) as coded:
+        for step in coded.steps(2):
+            coded.backward()
+            rows = np.concatenate([parts.indices(part, step) for part in range(5)])
+            mean = 0.9 * mean + 0.1 * X[torch.from_numpy(rows)].mean(0)
+        torch.testing.assert_close(coded.model.mean, mean)
+        assert coded.model.calls == 2
+        assert coded.model.mask.equal(model.mask)
+
+
+def test_a_loss_may_leave_the_model_in_another_mode() -> None:
+    def loss(model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+        x, y = batch
+        total = F.cross_entropy(model(x), y, reduction="sum")
+        model.eval()
+        return total, len(y)
+
+    make = job(nn.Sequential(mlp(), nn.Dropout(0.5)), loss)
+    assert off(one_step(make, CODED), one_step(make, PLAIN)) <= 1e-12
 
 
 # -- narrow numbers --------------------------------------------------------------------
@@ -446,7 +491,8 @@ def test_one_warning_says_that_parts_are_normalised(
             coded.backward()
     [warning] = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert "normalises over batches" in warning.message
-    assert "(4 samples or a few more), not over all 20" in warning.message
+    assert "(4 samples, in the last step of an epoch down to 2)" in warning.message
+    assert "not over all 20 of a step" in warning.message
 
 
 def test_a_layer_in_eval_mode_keeps_its_statistics_and_nobody_is_warned(
@@ -556,6 +602,23 @@ def lazy_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 3), nn.LazyBatchNorm1d(affine=False))
 
 
+class Large(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(FEATURES, CLASSES).double()
+        self.register_buffer("sums", torch.zeros(5000))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sums += 1
+        return self.last(x)
+
+
+def short_rows() -> nn.Module:
+    return nn.Sequential(
+        nn.Embedding(7, 3, max_norm=0.1), nn.Flatten(), nn.Linear(12, 3)
+    )
+
+
 def detached(model: nn.Module, batch: Any) -> tuple[Tensor, int]:
     return model(batch[0]).sum().detach(), 1
 
@@ -659,6 +722,24 @@ def test_a_loss_that_will_not_do_is_refused_when_it_is_called(name: str) -> None
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("model", "data", "said"),
+    [
+        (Large(), (X, Y), "the buffer sums: is changed by the forward pass"),
+        (short_rows(), (TOKENS, Y), "the forward pass: changes parameters"),
+    ],
+    ids=["large buffers", "parameters"],
+)
+def test_a_forward_pass_that_changes_what_it_may_not_is_refused(
+    model: nn.Module, data: Any, said: str
+) -> None:
+    with (
+        running(job(model, data=data)) as coded,
+        pytest.raises(InvalidScenario, match=said),
+    ):
+        coded.backward()
+
+
 def test_a_hook_that_takes_gradients_away_is_refused() -> None:
     def make() -> Job:
         model = mlp()
@@ -703,7 +784,7 @@ def test_a_model_that_became_another_is_refused(change: Callable[[Any], None]) -
         ({"scheme": CODED, "workers": 4}, "workers: are 4, the scheme has 5"),
         ({"scheme": CODED, "engine": "cloud"}, "engine: is 'cloud'; try local or here"),
         ({"scheme": CODED, "seed": -1}, "seed: is -1; try 0 or more"),
-        ({"scheme": CODED, "resume": True}, "resume: has no run_dir"),
+        ({"scheme": CODED, "resume": True}, "resume: has no folder to be in"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -738,10 +819,8 @@ def test_backward_twice_in_a_step_is_refused() -> None:
 def test_without_a_loop_every_backward_is_a_step() -> None:
     with running(job(mlp(), batch_size=10)) as coded:
         assert [coded.backward().step for _ in range(4)] == [0, 1, 2, 3]
-        assert list(coded.steps(4)) == []
-        for _ in coded.steps(5):
-            assert coded.backward().step == 4
-        assert coded.backward().step == 5
+        assert [coded.backward().step for _ in coded.steps(6)] == [4, 5]
+        assert coded.backward().step == 6
 
 
 def test_a_loop_goes_on_where_another_has_ended() -> None:
@@ -845,19 +924,24 @@ def test_workers_see_frozen_parameters_and_narrow_buffers_as_they_are() -> None:
         assert off(gradients(coded.model), gradients(plain)) <= 1e-5
 
 
-def test_the_mode_of_the_root_s_model_is_its_own() -> None:
-    def make() -> Job:
-        model = nn.Sequential(mlp(), nn.BatchNorm1d(CLASSES).double(), nn.Dropout(0.5))
-        return Job(model, F.cross_entropy, (X, Y))
-
-    found = []
-    for mode in (True, False):
-        with running(make) as coded:
-            coded.model.train(mode)
-            coded.backward()
-            found.append(gradients(coded.model))
-            assert coded.model.training == mode
-    assert off(*found) <= 0
+def test_workers_compute_in_the_modes_of_the_root_s_model() -> None:
+    """Without dropout, and with running statistics, once it is in eval mode."""
+    model = nn.Sequential(mlp(), nn.BatchNorm1d(CLASSES).double(), nn.Dropout(0.5))
+    with running(job(model)) as coded:
+        coded.backward()
+        trained = gradients(coded.model)
+        coded.model.eval()
+        plain = deepcopy(coded.model)
+        plain.zero_grad()
+        F.cross_entropy(plain(X), Y).backward()
+        coded.backward()
+        assert off(gradients(coded.model), gradients(plain)) <= 1e-12
+        assert coded.model[1].num_batches_tracked == 1
+        assert not coded.model.training
+        coded.model.train()
+        coded.backward()
+        assert off(gradients(coded.model), trained) > 0.1  # other luck
+        assert coded.model[1].num_batches_tracked == 2
 
 
 def test_dropout_is_that_of_step_and_part() -> None:

@@ -476,13 +476,12 @@ def stop_root(folder: Path, moment: str, number: int) -> Ended:
         try:
             assert process.stdout is not None
             nursery = int(process.stdout.readline())
-            there = members(nursery)
-            if moment == "waiting":
+            if moment == "waiting":  # else it is about to do it itself
+                assert len(members(nursery)) == 1 + 2  # with two workers
                 process.send_signal(number)
             process.wait(PATIENCE)
         finally:
             process.kill()
-    assert len(there) == 1 + 2  # with two workers
     deadline = time.monotonic() + PATIENCE
     while members(nursery) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -18,7 +18,7 @@ from codedgrad.errors import InvalidScenario
 __all__ = ["State"]
 
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-_ALIGNED = 8  # bytes
+_ALIGNED = 16  # bytes: the longest number, complex128
 _FEW = 4096  # numbers of all buffers that may always be sent along
 _SHARE = 8  # or one in so many of the gradient's
 
@@ -72,7 +72,7 @@ class State:
     Attributes:
         end: The byte where they end.
         carried: Numbers in the buffers whose changes are sent.
-        has_statistics: Whether a layer keeps running statistics.
+        has_statistics: Whether a layer in training mode keeps running statistics.
     """
 
     def __init__(self, model: nn.Module, start: int, gradient: int) -> None:
@@ -81,25 +81,25 @@ class State:
         self._homes: list[_Home] = []
         self.has_statistics = False
         few = _count(model) <= max(_FEW, gradient // _SHARE)
-        seen: set[int] = set()
+        seen: dict[int, Tensor] = {}
         for path, module in model.named_modules():
             is_norm = isinstance(module, _NORMS)
             for key, buffer in module._buffers.items():
                 if buffer is None:
                     continue
-                self.has_statistics |= is_norm
-                self._all.append((module._buffers, key, buffer))
-                if id(buffer) not in seen:
-                    seen.add(id(buffer))
+                self.has_statistics |= is_norm and module.training
+                is_new = id(buffer) not in seen
+                own = seen.setdefault(id(buffer), _spread(buffer))
+                module._buffers[key] = own
+                self._all.append((module._buffers, key, own))
+                if is_new:
                     start = -(-start // _ALIGNED) * _ALIGNED
-                    carried = (few or is_norm) and not buffer.is_complex()
+                    carried = (few or is_norm) and not own.is_complex()
                     name = f"{path}.{key}" if path else key
                     self._homes.append(
-                        _Home(
-                            name, module._buffers, key, buffer, start, carried, buffer
-                        )
+                        _Home(name, module._buffers, key, own, start, carried, own)
                     )
-                    start += buffer.numel() * buffer.itemsize
+                    start += own.numel() * own.itemsize
         self._modes = start
         self.end = start + len(self._modules)
         self._sent = [home for home in self._homes if home.carried]
@@ -134,11 +134,8 @@ class State:
         for home in self._homes:
             home.own.copy_(home.place)
             home.version = home.own._version
-        modes = [bool(flag) for flag in self._flags.tolist()]
-        if modes != self._known:
-            self._known = modes
-            for module, mode in zip(self._modules, modes, strict=True):
-                module.training = mode
+        self._known = [bool(flag) for flag in self._flags.tolist()]
+        self._set_modes()
 
     def changes(self) -> Tensor:
         """Return by how much a forward pass changed what is carried, (carried,).
@@ -166,6 +163,12 @@ class State:
             if home.carried or home.own._version != home.version:
                 home.own.copy_(home.place)
                 home.version = home.own._version
+        self._set_modes()
+
+    def _set_modes(self) -> None:
+        for module, mode in zip(self._modules, self._known, strict=True):
+            if module.training != mode:
+                module.training = mode
 
     def change(self, changes: Tensor) -> None:
         """Change the model's buffers by so much, (carried,)."""
@@ -174,15 +177,27 @@ class State:
             mean = changes[at : at + home.own.numel()]
             at += home.own.numel()
             if mean.any():
-                now = home.now
-                numbers = now.double().cpu() + mean.double().view(now.shape)
-                exact = now.is_floating_point()
-                now.copy_(numbers if exact else numbers.round())
+                before = _wide(home.now)
+                by = mean.double().view(before.shape)
+                is_whole = before.dtype == torch.int64
+                home.now.copy_(before + (by.round().long() if is_whole else by))
+
+
+def _spread(buffer: Tensor) -> Tensor:
+    """Give every number a place of its own, which expanded tensors do not have."""
+    places = zip(buffer.shape, buffer.stride(), strict=True)
+    is_expanded = any(length > 1 and step == 0 for length, step in places)
+    return buffer.contiguous() if is_expanded else buffer
 
 
 def _change(home: _Home) -> Tensor:
-    now = home.now.detach().double().cpu()
-    return (now - home.place.double()).flatten()
+    return (_wide(home.now) - _wide(home.place)).double().flatten()
+
+
+def _wide(buffer: Tensor) -> Tensor:
+    """Return numbers as they are, whole ones of any size too."""
+    wide = buffer.detach().cpu()
+    return wide.double() if wide.is_floating_point() else wide.long()
 
 
 def _count(model: nn.Module) -> int:
