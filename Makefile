@@ -23,7 +23,8 @@ test: check ## run every check and every test
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(BIN)/python -m pytest --numprocesses=2 $(PROCESSES:%=--ignore=%) \
+	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup \
+		$(PROCESSES:%=--ignore=%) \
 		--cov=codedgrad --cov-report= --cov-fail-under=0
 	@$(BIN)/python -m pytest $(PROCESSES) --cov=codedgrad --cov-append
 endif

@@ -11,6 +11,7 @@ from functools import partial
 from reprlib import repr as brief
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -49,7 +50,7 @@ class Known:
         return self.sum(output, target), count
 
 
-def _together(output: Tensor, target: Tensor, options: _Options) -> torch.Size:
+def _together(output: Tensor, target: Tensor, options: _Options) -> tuple[int, ...]:
     """The shape after broadcasting, which must not mix samples."""
     if output.ndim != target.ndim or output.shape[:1] != target.shape[:1]:
         problem = (
@@ -62,10 +63,7 @@ def _together(output: Tensor, target: Tensor, options: _Options) -> torch.Size:
         if len(rows) >= output.ndim and rows[:1] > (1,):
             problem = f"{name} has {shape_of(options[name])}, a row per sample"
             raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
-    shape: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
-        output.shape, target.shape
-    )
-    return shape
+    return np.broadcast_shapes(output.shape, target.shape)  # torch's imports sympy
 
 
 def _elements(output: Tensor, target: Tensor, options: _Options) -> float:
