@@ -175,14 +175,18 @@ WRITING = ("half written", "written", "in its place", "the old one goes")
 
 
 class Photos:
-    """Copies the folder of a run at every moment of every step."""
+    """Copies the folder of a run at every moment of every step, or at one only."""
 
-    def __init__(self, run: Path, album: Path) -> None:
+    def __init__(
+        self, run: Path, album: Path, only: tuple[str, int] | None = None
+    ) -> None:
         self.run = run
         self.album = album
+        self.only = only
 
     def __call__(self, moment: str, step: int) -> None:
-        shutil.copytree(self.run, self.album / f"{moment} {step}")
+        if self.only in (None, (moment, step)):
+            shutil.copytree(self.run, self.album / f"{moment} {step}")
 
     def print(self, moment: str, step: int, to: Path) -> Path:
         """Return a copy of what was in the folder at that moment."""
@@ -259,7 +263,7 @@ def test_a_run_that_nobody_stops_is_all_there(whole: Whole) -> None:
     assert whole.outcome[0] == TOTAL
 
 
-@pytest.mark.parametrize("step", [0, 3, 4, 5, 10, 12])
+@pytest.mark.parametrize("step", [3, 4, 10])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_wherever_it_is_killed_it_comes_out_the_same_to_the_last_bit(
     whole: Whole, tmp_path: Path, moment: str, step: int
@@ -330,7 +334,7 @@ def test_workers_that_were_lost_are_there_again(whole: Whole, tmp_path: Path) ->
 
 @pytest.mark.parametrize("scheme", ["fractional(2)", "cyclic(1)", "clustered(1, 2)"])
 def test_other_schemes_go_on_as_well(scheme: str, tmp_path: Path) -> None:
-    photos = Photos(tmp_path / "run", tmp_path / "album")
+    photos = Photos(tmp_path / "run", tmp_path / "album", only=("is half done", 10))
     train(photos.run, scheme=scheme, look=photos)
     folder = photos.print("is half done", 10, tmp_path / "other")
     train(folder, scheme=scheme)
@@ -506,7 +510,7 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(
 ) -> None:
     folder = whole.photos.print("begun", 9, tmp_path)
     truncate(newest_file(folder))
-    photos = Photos(folder, tmp_path / "album")
+    photos = Photos(folder, tmp_path / "album", only=("begun", 9))
     train(folder, look=photos)
     newest = Shelf(photos.album / "begun 9" / "checkpoints").newest()
     assert newest is not None
@@ -842,7 +846,7 @@ CASES = [
     Case(
         "uncoded",
         4,
-        kills=((2, 4), None, (30, 50)),
+        kills=((2, 4), None),
         faults={"slow": (2, 9, 0.05), "kill": (1, 20), "stop": (3, 52, 0.1)},
     ),
     Case(
