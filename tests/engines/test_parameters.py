@@ -35,6 +35,7 @@ def wary(folder: Path) -> Callable[[], object]:
             step: int,
             coefficient: float,
             out: np.ndarray,
+            add: bool,
         ) -> None:
             if self.sleeps is None:
                 self.sleeps = 0.01 if self.is_among_the_first(part // 3) else 0.0
@@ -43,7 +44,7 @@ def wary(folder: Path) -> Callable[[], object]:
                 if not low == high == step:
                     raise ValueError(f"look {look}: {low} to {high}, not {step}")
                 time.sleep(self.sleeps)
-            out[:] = coefficient
+            out[:] = out + coefficient if add else coefficient
 
         def is_among_the_first(self, group: int) -> bool:
             for number in range(2):
