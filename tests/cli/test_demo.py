@@ -158,6 +158,7 @@ def test_stopped_it_leaves_nothing_running_and_a_checkpoint(
         [*command, "--run-dir", "run"],
         cwd=tmp_path,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # if ignored
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -173,7 +174,7 @@ def test_stopped_it_leaves_nothing_running_and_a_checkpoint(
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     [checkpoint] = (tmp_path / "run" / "waiting" / "checkpoints").iterdir()
     steps = read_run(tmp_path / "run" / "waiting").steps
     assert int(checkpoint.stem.removeprefix("step-")) == steps[-1].step + 1
