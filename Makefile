@@ -10,7 +10,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
 	tests/test_benchmarks.py
 
-.PHONY: help demo test check bench soak clean always
+# All others, two at a time; those that share processes of their own stay together.
+ALONE := --numprocesses=2 --dist=loadgroup $(PROCESSES:%=--ignore=%)
+
+.PHONY: help demo test coverage check bench soak clean always
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -23,11 +26,13 @@ test: check ## run every check and every test
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup \
-		$(PROCESSES:%=--ignore=%) \
-		--cov=codedgrad --cov-report= --cov-fail-under=0
-	@$(BIN)/python -m pytest $(PROCESSES) --cov=codedgrad --cov-append
+	@$(BIN)/python -m pytest $(ALONE)
+	@$(BIN)/python -m pytest $(PROCESSES)
 endif
+
+coverage: .venv/dev ## the tests once more, with the lines they reach; twice as slow
+	@$(BIN)/python -m pytest $(ALONE) --cov=codedgrad --cov-report= --cov-fail-under=0
+	@$(BIN)/python -m pytest $(PROCESSES) --cov=codedgrad --cov-append
 
 check: .venv/dev ## style, types and import contracts
 	$(BIN)/ruff format --check --quiet .
