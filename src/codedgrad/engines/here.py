@@ -1,7 +1,7 @@
 """An engine without processes: every worker's parts are computed here, in turn.
 
-For single-process training over the same parts, and for a debugger. Nobody is ever
-late: workers take turns, a part each.
+For single-process training over the same parts, and for a debugger. Nobody is slow:
+workers take turns, a part each.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def generators() -> dict[str, Any]:
     version, numbers, gauss = random.getstate()
     state = {
         "torch": torch.get_rng_state(),
-        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  the user's
         "python": (version, np.array(numbers, np.uint32), gauss),
     }
     if torch.cuda.is_available():
@@ -286,7 +286,7 @@ def restore_generators(state: Mapping[str, Any]) -> None:
         random.setstate((version, tuple(map(int, numbers)), gauss))
         if not 0 <= state["numpy"]["state"].get("pos", 0) <= 624:  # numpy does not look
             raise ValueError("a position outside of its 624 words")
-        np.random.set_state(state["numpy"])  # noqa: NPY002
+        np.random.set_state(state["numpy"])  # noqa: NPY002  the user's
         torch.set_rng_state(state["torch"])
         if torch.cuda.is_available():
             here = torch.cuda.device_count()

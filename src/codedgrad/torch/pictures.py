@@ -59,7 +59,7 @@ def pictures(name: str) -> Pictures:
 def digits() -> Pictures:
     """Return the 1,797 digits of 8 x 8 pixels that come with scikit-learn."""
     try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # has no types
     except ImportError:
         advice = 'pip install "codedgrad[demo]"'
         raise InvalidOption("--data digits needs scikit-learn", advice) from None

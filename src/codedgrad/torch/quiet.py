@@ -35,13 +35,13 @@ def quietly() -> Iterator[None]:
 
     So whoever computes at the root draws the same numbers afterwards.
     """
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002  users'
     try:
         with one_thread():
             yield
     finally:
         torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        np.random.set_state(states[1])  # noqa: NPY002  users'
         random.setstate(states[2])
 
 
@@ -63,7 +63,7 @@ def seed_everything(seed: int, *which: int) -> None:
     sequence = np.random.SeedSequence(seed, spawn_key=which)
     words = sequence.generate_state(4).tolist()
     _seed_torch(words[0] * _LIMIT // 2 + words[1])
-    np.random.seed(words[2])  # noqa: NPY002
+    np.random.seed(words[2])  # noqa: NPY002  users'
     random.seed(words[3])
 
 

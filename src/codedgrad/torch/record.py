@@ -321,7 +321,7 @@ def _check(ddp_model: DistributedDataParallel, path: Path, every: int) -> None:
     if away:
         problem = f"the model is on {away[0]}, whose work the host's clock does not see"
         raise InvalidDelays("record", problem, "a model on the CPU")
-    known: Any = ddp_model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    known: Any = ddp_model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # torch's
     if known.get("comm_hook"):
         problem = "the model has a communication hook already, and DDP takes one, once"
         raise InvalidDelays("record", problem, "a new DistributedDataParallel")

@@ -277,7 +277,7 @@ def _is_key(key: Any) -> bool:
 def _ordered(pairs: Iterable[tuple[Any, Any]], metadata: Any) -> OrderedDict[Any, Any]:
     found = OrderedDict(pairs)
     if metadata is not None:
-        found._metadata = metadata  # type: ignore[attr-defined]
+        found._metadata = metadata  # type: ignore[attr-defined]  # as torch does
     return found
 
 

@@ -176,7 +176,7 @@ class Workload:
         rows = self._views(out)
         self._encoded = coefficient, rows, add
         try:
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward()  # type: ignore[no-untyped-call]  # torch's
         finally:
             self._encoded = None
         for row, used in zip(rows, self._used.tolist(), strict=True):
@@ -189,7 +189,7 @@ class Workload:
         self._is_hooked = True
         for number, parameter in enumerate(self.flat.trainable.tensors):
             merge = partial(self._merge, number)
-            parameter.register_post_accumulate_grad_hook(merge)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(merge)  # type: ignore[no-untyped-call]  # torch's
 
     def _merge(self, number: int, parameter: Tensor) -> None:
         """Add the gradient of a parameter to the row; backward calls it.
