@@ -27,7 +27,16 @@ def censored(elapsed: float, pending: int = 1, done: int = 0) -> Observation:
 
 def told(*observations: Observation | None) -> Record:
     """A step that told this about its workers."""
-    return cast(Record, SimpleNamespace(observations=observations))
+    answers = {w for w, o in enumerate(observations) if o and o.ended == ANSWER}
+    held = [[] if o is None else [0] for o in observations]
+    known = SimpleNamespace(
+        observations=observations,
+        heard=frozenset(answers),
+        alive=tuple(True for _ in observations),
+        state=SimpleNamespace(held=held),
+        combined=True,
+    )
+    return cast(Record, known)
 
 
 # -- speed ---------------------------------------------------------------------------
@@ -92,6 +101,20 @@ def test_the_posterior_is_that_of_discounted_counts(
     m = sum(forget**age for age, miss in zip(ages, missed, strict=True) if miss)
     total = sum(forget**age for age in ages)
     assert tracker.straggle[0] == pytest.approx((m + 1) / (total + 2))
+
+
+def test_who_is_gone_misses_the_step_and_who_is_not_asked_does_not() -> None:
+    tracker, record = Reliability(1.0).start(3), told(answered(1.0), None, None)
+    vars(record)["alive"] = (True, False, True)
+    tracker.update(record)
+    assert tracker.straggle == (1 / 3, 2 / 3, 1 / 2)
+
+
+def test_a_step_without_a_sum_says_nothing_about_who_was_late() -> None:
+    tracker, record = Reliability().start(1), told(censored(1.0))
+    vars(record)["combined"] = False
+    tracker.update(record)
+    assert tracker.straggle == (0.5,)
 
 
 def test_drift_is_followed_if_one_forgets() -> None:

@@ -46,6 +46,23 @@ def test_without_samples_the_sum_is_taken_as_it_is_and_there_is_no_loss() -> Non
     assert np.isnan(descent.training().loss).all()
 
 
+def test_the_samples_of_a_whole_step_are_divided_by_if_they_are_given() -> None:
+    descent = Descent(np.zeros(2), 2, rate=0.5, samples=8)
+    descent.take(TOTAL, 1.0)
+    np.testing.assert_array_equal(descent.parameters, [-0.25, 0.5])
+    descent.take(np.zeros(4), 2.0)  # nobody was heard
+    np.testing.assert_array_equal(descent.parameters, [-0.25, 0.5])
+    loss = descent.training().loss
+    assert loss[0] == 3.0  # over the samples decoded
+    assert np.isnan(loss[1])
+
+
+@pytest.mark.parametrize("samples", [0, -1.0, np.inf, np.nan])
+def test_samples_that_cannot_be_are_refused(samples: float) -> None:
+    with pytest.raises(InvalidScenario, match=r"samples: are .*try a number above 0"):
+        Descent(np.zeros(2), 1, samples=samples)
+
+
 def test_a_run_can_be_looked_at_before_it_ends() -> None:
     descent = Descent(np.zeros(2), 3, rate=0.5)
     assert descent.training().loss.shape == (0,)

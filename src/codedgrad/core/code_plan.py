@@ -33,16 +33,23 @@ class CodePlan:
         code: Rows are messages.
         rule: When to stop.
         seat: The worker that plays each worker of the code; by default itself.
+        compare: Ask how alike the messages of the sum are.
     """
 
     def __init__(
-        self, code: Code, rule: Rule, seat: tuple[int, ...] | None = None
+        self,
+        code: Code,
+        rule: Rule,
+        seat: tuple[int, ...] | None = None,
+        *,
+        compare: bool = False,
     ) -> None:
         self._code = code
         self._budget = rule.budget
         self._takes_residual = math.isfinite(rule.budget)
         self._tally = rule.start(code)
         self._seat = seat
+        self._compare = compare
         self._row: dict[int, int] = {}  # message id -> row of B, of those under way
         self._id: dict[int, int] = {}  # row of B -> message id, of those heard
         self._owed: dict[int, list[int]] = {}  # worker -> its rows
@@ -132,7 +139,7 @@ class CodePlan:
     def _finish(self) -> Finish:
         decoding = decode(self._code, [*self._id, *self._empty])
         weights = tuple((self._id[row], a) for row, a in decoding.weights)
-        return Finish(tuple(sorted(weights)), decoding.residual)
+        return Finish(tuple(sorted(weights)), decoding.residual, self._compare)
 
     def _fail(self, state: State, why: str = "") -> Fail:
         owing, lost = self._owing(), self._lost(state)

@@ -19,6 +19,8 @@ __all__ = [
     "WakeAt",
 ]
 
+_COMPARED = 16  # messages at most; 136 inner products, in a few times what adding takes
+
 
 class Segment(Struct, frozen=True, tag=True, gc=False):
     """An ordered list of parts for one worker, with one running sum.
@@ -83,15 +85,30 @@ class WakeAt(Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
-class Combine(Struct, frozen=True, tag=True, gc=False):
+class Combine(
+    Struct,
+    frozen=True,
+    tag=True,
+    gc=False,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
     """The step is done: the gradient is the weighted sum of these messages.
 
-    Everything else of the step is to be dropped, by all workers.
+    Everything else of the step is to be dropped, by all workers. With `compare`, a
+    driver that has gradients answers with `MessagesCompared`.
     """
 
     step: int
     weights: tuple[tuple[int, float], ...]
     residual: float
+    compare: bool = False
+
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """The messages to be compared: the first 16 weighed, if any were asked for."""
+        asked = self.weights[:_COMPARED] if self.compare else ()
+        return tuple(message for message, _ in asked)
 
 
 class GiveUp(Struct, frozen=True, tag=True, gc=False):

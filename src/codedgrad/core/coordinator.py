@@ -12,7 +12,9 @@ The rules:
    in `opinions`. The plan is shown it when that is settled: as arrived if it is handed
    over, as failed if it is contradicted. What an event settles is shown after it. The
    plan is not shown what is only about opinions.
-5. Nothing here reads a clock, draws a number or sees a gradient: the same events give
+5. What compares the messages of a sum is noted in the history, once, as long as no
+   later step has started. No plan is shown it.
+6. Nothing here reads a clock, draws a number or sees a gradient: the same events give
    the same commands, on any machine.
 
 ```text
@@ -34,6 +36,7 @@ from codedgrad.core.events import (
     Event,
     MessageArrived,
     MessageFailed,
+    MessagesCompared,
     Progressed,
     StepCancelled,
     StepStarted,
@@ -144,6 +147,9 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
                 if self._state is None or step != self._state.step:
                     return self._ignore("late")
                 return self._end(GiveUp(step, "cancelled"))
+            case MessagesCompared():
+                refused = self.history.compared(event)
+                return self._ignore(refused) if refused else []
             case Progressed() | MessageArrived() | MessageFailed():
                 return self._report(event)
 
@@ -254,9 +260,9 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
                 for order in orders:
                     state.obey(order)
                 return [*orders, *self._wake(state, until)]
-            case Finish(weights, residual):
+            case Finish(weights, residual, compare):
                 self._check_sum(state, decision)
-                return self._end(Combine(state.step, weights, residual))
+                return self._end(Combine(state.step, weights, residual, compare))
             case Fail(reason):
                 return self._end(GiveUp(state.step, reason), failed=True)
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from codedgrad.core.history import Observation, Record, per_part
 
-__all__ = ["HiddenMarkov", "Law", "Reliability", "Speed"]
+__all__ = ["HiddenMarkov", "Law", "Likeness", "Reliability", "Speed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,9 @@ class Reliability:
     r"""Beta posterior of the probability to be late, with forgetting.
 
     From the uniform prior, $\hat p = (m + 1) / (N + 2)$ with $m$ of $N$ steps missed;
-    both counts are multiplied by `forget` at every step, so that drift is followed.
+    both counts are multiplied by `forget` at every step, so that drift is followed. A
+    step is missed by whoever was asked and not heard before its end, and by whoever
+    was not there. Steps that gave no sum do not count.
 
     Attributes:
         forget: In (0, 1]; 0.99 remembers about a hundred steps, 1 all.
@@ -99,11 +104,14 @@ class _ReliabilityTracker:
 
     def update(self, record: Record) -> None:
         """Learn from a step."""
-        for worker, seen in enumerate(record.observations):
-            if seen is not None:
+        if not record.combined:
+            return  # it may have been called off at any moment
+        heard = record.heard
+        for worker, alive in enumerate(record.alive):
+            if record.state.held[worker] or not alive:
                 self._missed[worker] *= self._forget
                 self._seen[worker] *= self._forget
-                self._missed[worker] += seen.is_censored
+                self._missed[worker] += worker not in heard
                 self._seen[worker] += 1.0
 
     @property
@@ -202,3 +210,86 @@ def _logistic(x: float) -> float:
     if x >= 0:
         return 1.0 / (1.0 + math.exp(-x))
     return math.exp(x) / (1.0 + math.exp(x)) if x > -700 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    r"""How alike the gradients of parts are: the correlation of any two.
+
+    Gradients of one length and one correlation $\rho$ make messages with
+    $\langle m_i, m_l \rangle = c \, ((1 - \rho) \, a_i \cdot a_l + \rho \, s_i s_l)$,
+    where $a_i$ are the coefficients of message $i$ and $s_i$ their sum. The two terms
+    are fitted by least squares to the products that drivers report where plans ask for
+    them (`Finish.compare`). Those of a step are divided by the mean square of its
+    messages, the terms by what that should be, as far as is known: so neither training
+    nor who was heard changes the scale. A step in which the terms are in proportion
+    says nothing.
+
+    Attributes:
+        forget: In (0, 1]; what is known counts so much less with every step that
+            reports something.
+    """
+
+    forget: float = 0.9
+
+    def start(self, workers: int) -> _LikenessTracker:
+        """Return a tracker that knows nothing yet."""
+        return _LikenessTracker(self.forget)
+
+
+class _LikenessTracker:
+    r"""The sums of the fit, and `correlation`: $\rho$ from -0.5 to 0.95, or None.
+
+    It is None until something was reported that tells the two terms apart.
+    """
+
+    def __init__(self, forget: float) -> None:
+        self.correlation: float | None = None
+        self._forget = forget
+        self._squares = np.zeros((2, 2))
+        self._sums = np.zeros(2)
+
+    def update(self, record: Record) -> None:
+        """Learn from a step; nothing from one in which nothing was compared."""
+        if not record.products:
+            return
+        terms, own = _terms(record), [one == other for one, other, _ in record.products]
+        products = np.array([product for *_, product in record.products])
+        products /= np.abs(products).max() or 1.0  # any number that is finite may come
+        squares, sums = terms.T @ terms, terms.T @ products
+        told = np.linalg.det(squares) / (squares.diagonal().prod() or 1.0)
+        length = float(products[own].sum())
+        if not told > 1e-9 or not length > 0:
+            return
+        rho = _fit(squares, sums) if self.correlation is None else self.correlation
+        expected = _expected(terms[own], 0.0 if rho is None else rho)
+        self._squares = self._forget * self._squares + squares / expected**2
+        self._sums = self._forget * self._sums + sums / (expected * length)
+        fitted = _fit(self._squares, self._sums)
+        self.correlation = self.correlation if fitted is None else fitted
+
+
+def _fit(squares: NDArray[np.float64], sums: NDArray[np.float64]) -> float | None:
+    """Return the correlation that fits best; None if there is no such thing."""
+    apart, alike = np.linalg.solve(squares, sums).tolist()  # c (1 - rho), c rho
+    total = apart + alike
+    return min(max(alike / total, -0.5), 0.95) if total > 0 else None
+
+
+def _expected(terms: NDArray[np.float64], rho: float) -> float:
+    """Return the squares of messages, added up, where gradients are of length 1."""
+    together = float((terms @ (1.0 - rho, rho)).sum())
+    return together if together > 0 else float(terms[:, 0].sum())
+
+
+def _terms(record: Record) -> NDArray[np.float64]:
+    """Return what multiplies c (1 - rho) and c rho in every product, (products, 2)."""
+    names = sorted({id_ for *pair, _ in record.products for id_ in pair})
+    rows = [record.state.row(name) for name in names]
+    place = {part: number for number, part in enumerate(sorted(set().union(*rows)))}
+    a = np.zeros((len(names), len(place)))
+    for number, row in enumerate(rows):
+        a[number, [place[part] for part in row]] = list(row.values())
+    total, at = a.sum(axis=1), {name: number for number, name in enumerate(names)}
+    table = np.stack([a @ a.T, np.outer(total, total)], axis=2)
+    return np.array([table[at[one], at[other]] for one, other, _ in record.products])

@@ -14,6 +14,7 @@ __all__ = [
     "Event",
     "MessageArrived",
     "MessageFailed",
+    "MessagesCompared",
     "Progressed",
     "StepCancelled",
     "StepStarted",
@@ -70,6 +71,19 @@ class MessageFailed(Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
+class MessagesCompared(Struct, frozen=True, tag=True, gc=False):
+    """How alike the messages of a sum are, as its `Combine` asked.
+
+    `products` are (message, message, inner product of their gradients), the first
+    number never above the second, all finite. Fed at most once, after the end of the
+    step and before the next one starts; where a product is not finite, never.
+    """
+
+    step: int
+    products: tuple[tuple[int, int, float], ...]
+    at: float
+
+
 class WorkerLost(Struct, frozen=True, tag=True, gc=False):
     """A worker is gone, and what it had not sent with it."""
 
@@ -102,6 +116,7 @@ Event: TypeAlias = (
     | Progressed
     | MessageArrived
     | MessageFailed
+    | MessagesCompared
     | WorkerLost
     | WorkerJoined
     | TimerFired

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from codedgrad.core.events import MessageArrived
+from codedgrad.core.events import MessageArrived, MessagesCompared
 from codedgrad.core.state import SegmentState, State
 
 __all__ = ["Estimator", "History", "Observation", "Record", "Stretch", "Tracker"]
@@ -89,6 +89,8 @@ class Record:
         late: When messages came after the end, by worker; seconds of the clock.
         contradicted: The worker of every message that was not finite and should be.
         diverged: Whether a message that is not finite was heard: nobody contradicts.
+        products: (message, message, inner product of their gradients), if the plan
+            asked and the driver had them; else empty.
     """
 
     def __init__(self, state: State, combined: bool) -> None:
@@ -99,11 +101,18 @@ class Record:
         self.late: dict[int, float] = {}
         self.contradicted = tuple(state.contradicted)
         self.diverged = state.diverged
+        self.products: tuple[tuple[int, int, float], ...] = ()
 
     @property
     def step(self) -> int:
         """Its number."""
         return self.state.step
+
+    @property
+    def heard(self) -> frozenset[int]:
+        """The workers that were heard before it ended."""
+        messages = self.state.messages
+        return frozenset(messages[id_].worker for id_ in self.state.heard)
 
     @property
     def observations(self) -> list[Observation | None]:
@@ -261,6 +270,24 @@ class History:
                 if set(event.cuts) == whole and not came:
                     record.late.setdefault(event.worker, event.at)
                 return
+
+    def compared(self, event: MessagesCompared) -> str:
+        """Note how alike messages of the last step are; return why not, in a word."""
+        record = self._fresh
+        if record is None or event.step != record.step:
+            return "late"
+        if record.products:
+            return "repeated"
+        pairs = [(one, other) for one, other, _ in event.products]
+        heard = set(record.state.heard) if record.combined else set()
+        if not heard.issuperset(message for pair in pairs for message in pair):
+            return "unknown"
+        finite = all(math.isfinite(product) for _, _, product in event.products)
+        ordered = len(set(pairs)) == len(pairs) and all(a <= b for a, b in pairs)
+        if not finite or not ordered:
+            return "inconsistent"
+        record.products = event.products
+        return ""
 
     def settle(self) -> None:
         """Teach the trackers the last step, late arrivals until now included."""

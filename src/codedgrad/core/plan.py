@@ -41,10 +41,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Enough is heard: the gradient is the weighted sum of these messages."""
+    """Enough is heard: the gradient is the weighted sum of these messages.
+
+    With `compare`, drivers that have gradients report the inner products of the first
+    16 of them, before the next step: `products` of the step's record.
+    """
 
     weights: tuple[tuple[int, float], ...]
     residual: float
+    compare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

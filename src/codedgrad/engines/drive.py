@@ -22,6 +22,7 @@ from codedgrad.core import (
     Coordinator,
     Event,
     GiveUp,
+    MessagesCompared,
     Patience,
     Scheme,
     State,
@@ -59,7 +60,8 @@ class Sum:
             overflowed; a worker that sent what others contradict is in `contradicted`.
         contradicted: Workers whose messages were not finite while another's, of the
             same parts, were.
-        decoding: Seconds spent on adding up, which `report.seconds` does not count.
+        decoding: Seconds spent on adding up, and on comparing where the plan asked for
+            it, which `report.seconds` does not count.
         report: How it went.
     """
 
@@ -168,6 +170,7 @@ class Driver:
             raise StepGivenUp(step, end.reason)
         begun = engine.now()
         vector = engine.combine(end.weights)
+        self._compare(end)
         decoding = engine.now() - begun
         contradicted = history.records[-1].contradicted
         for worker in contradicted:
@@ -179,6 +182,14 @@ class Driver:
         with np.errstate(over="ignore", invalid="ignore"):
             finite = bool(np.isfinite(vector.sum())) or bool(np.isfinite(vector).all())
         return Sum(step, vector, self._layout, finite, contradicted, decoding, report)
+
+    def _compare(self, end: Combine) -> None:
+        """Report how alike the messages of the sum are, if the plan has asked."""
+        if not end.compared:
+            return
+        products = self._engine.compare(end.compared)
+        if products and all(math.isfinite(product) for *_, product in products):
+            self._feed(MessagesCompared(end.step, products, self.now()))
 
     def _welcome(self) -> None:
         """Say that workers which an earlier life had lost are there again."""

@@ -66,6 +66,7 @@ class Desk:
         shape.check(self._job.layout)
         self._memory = Memory(Private(shape.size), shape)
         self.rows = Rows(self._memory)
+        self._gradient = layout.gradient
         self._step = -1
         self._sums: dict[int, NDArray[Any]] = {}
 
@@ -104,6 +105,10 @@ class Desk:
         pairs = zip(segment.parts, segment.coefficients, strict=True)
         for number, (part, coefficient) in enumerate(list(pairs)[:done]):
             self.add(segment.id, part, coefficient, number == 0)
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return (one, other, inner product of their gradients) of all pairs."""
+        return self.rows.compare(messages, self._gradient)
 
     def is_finite(self, cuts: tuple[tuple[int, int], ...]) -> bool:
         """Whether all numbers of a message are."""
@@ -199,6 +204,10 @@ class Here:
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages, (message,); valid until the next."""
         return self._open.rows.combine(weights)
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return (one, other, inner product of their gradients) of all pairs."""
+        return self._open.compare(messages)
 
     def close(self) -> None:
         """Let go of the job."""

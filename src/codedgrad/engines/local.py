@@ -149,6 +149,7 @@ class Local:
         self._held.memory = self._memory = Memory(shared, shape)
         self._shared_fd = shared.fd
         self._rows = Rows(self._memory)
+        self._gradient = layout.gradient
         self._prepare = Prepare(
             preload=self._preload,
             job=job,
@@ -222,6 +223,10 @@ class Local:
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages, (message,); valid until the next."""
         return self._rows.combine(weights)
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return (one, other, inner product of their gradients) of all pairs."""
+        return self._rows.compare(messages, self._gradient)
 
     def next_event(self, timeout: float) -> Event | None:
         """Return what happened next; None if nothing does for `timeout` seconds."""

@@ -8,7 +8,8 @@ An engine's duties, checked by `testing.check_engine`:
    and nothing of it after. Only then is there a `WorkerJoined` of the same number.
 4. Every order of a step is carried out on the parameters published for that step,
    however slow its worker is.
-5. The sum of a message that was handed out does not change until its step is over.
+5. The sum of a message that was handed out does not change until its step is over;
+   what `compare` compares are the sums that `combine` adds up, and it changes none.
 6. After `close` nothing is left: no process, no memory. It may be called twice.
 """
 
@@ -87,6 +88,19 @@ class Engine(Protocol):
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages, (message,); valid until the next."""
+        ...
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return the inner products of messages' gradients.
+
+        They are (one, other, product) of every pair, a message and itself too, with
+        one <= other; over the first `layout.gradient` numbers. Asked for after
+        `combine`, of messages that were handed out in the same step; what that has
+        returned stays valid.
+
+        Args:
+            messages: 16 at most, none twice.
+        """
         ...
 
     def close(self) -> None:

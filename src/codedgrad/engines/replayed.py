@@ -20,6 +20,7 @@ from codedgrad.core import (
     Event,
     MessageArrived,
     MessageFailed,
+    MessagesCompared,
     Order,
     Segment,
     StepStarted,
@@ -147,6 +148,15 @@ class Replayed:
                 "at fault, and all differs from here on", self._step,
             )  # fmt: skip
         return self._desk_there.rows.combine(weights)
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return what the run reported, which comes next; nothing if it did not."""
+        event = self._next
+        if not isinstance(event, MessagesCompared) or event.step != self._step:
+            return ()
+        self._left.popleft()
+        self._now = event.at
+        return event.products
 
     def close(self) -> None:
         """Let go of the job."""

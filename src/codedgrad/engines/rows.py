@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from codedgrad.core import Segment
 from codedgrad.engines.memory import Memory
 
-__all__ = ["Rows", "weighted_sum"]
+__all__ = ["Rows", "inner_products", "weighted_sum"]
 
 _LONG = 4  # neighbours that are worth a matrix
 _BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
+_TABLE = 1 << 20  # bytes: of all rows together, where each is used with every other
 
 
 class Rows:
@@ -128,6 +129,33 @@ class Rows:
         weighted_sum(self._memory.rows, rows, factors, self._total)
         return self._total
 
+    def compare(
+        self, messages: Sequence[int], length: int
+    ) -> tuple[tuple[int, int, float], ...]:
+        """Return (one, other, inner product) of all pairs of messages, one <= other.
+
+        Args:
+            messages: None twice, in any order.
+            length: How many numbers of each count, from the first on.
+        """
+        if not messages:
+            return ()
+        ordered = sorted(messages)
+        sums = [
+            [self._sum(id_)[:length] for id_, done in self._sent[message] if done > 0]
+            for message in ordered
+        ]
+        table = inner_products(sums, length)
+        return tuple(
+            (one, other, float(table[i, i + j]))
+            for i, one in enumerate(ordered)
+            for j, other in enumerate(ordered[i:])
+        )
+
+    def _sum(self, segment: int) -> NDArray[Any]:
+        copied = self._copy.get(segment)
+        return self._memory.row(self._row[segment]) if copied is None else copied
+
     def _lowest(self, message: int) -> int:
         parts = [
             part
@@ -170,6 +198,31 @@ def weighted_sum(
         for block in _blocks(len(out), width):
             part = out[block]
             _add_runs([(r[:, block], f) for r, f in runs], part, term[: len(part)])
+
+
+def inner_products(
+    sums: Sequence[Sequence[NDArray[Any]]], length: int
+) -> NDArray[np.float64]:
+    """Return the inner products of vectors, each given as terms to be added up.
+
+    In blocks, so that every row is read once; those are added up in double precision.
+
+    Args:
+        sums: The terms of every vector, each (length,); none for a zero vector.
+        length: Of the vectors.
+    """
+    table = np.zeros((len(sums), len(sums)))
+    dtype = next((term.dtype for terms in sums for term in terms), table.dtype)
+    width = max(1, min(length, _TABLE // (dtype.itemsize * len(sums))))
+    part = np.zeros((len(sums), width), dtype=dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for block in _blocks(length, width):
+            rows = part[:, : block.stop - block.start]
+            for row, terms in zip(rows, sums, strict=True):
+                if terms:
+                    _add_plain([term[block] for term in terms], row)
+            table += rows @ rows.T
+    return table
 
 
 def _blocks(length: int, width: int) -> list[slice]:

@@ -40,6 +40,7 @@ def train(
     dtype: str = "float64",
     progress: bool = False,
     watch: Callable[[Event, list[Command]], None] | None = None,
+    samples: float | None = None,
 ) -> Training[StepReport]:
     """Train by gradient descent, with every step's sum from whoever is fast enough.
 
@@ -63,6 +64,8 @@ def train(
         dtype: Of parameters and messages, float32 or float64.
         progress: Whether to show a progress bar.
         watch: Told every event and the commands it led to.
+        samples: Of a whole step; divide by them rather than by the decoded number,
+            which keeps a sum unbiased that is so; None: by the decoded number.
 
     Raises:
         StepGivenUp: If a step cannot be finished; its `training` is the run so far.
@@ -77,7 +80,7 @@ def train(
         >>> run.parameters.round(3)
         array([1.5])
     """
-    descent = Descent(parameters, steps, rate, update, evaluate, dtype)
+    descent = Descent(parameters, steps, rate, update, evaluate, dtype, samples)
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)
     engine = Local() if engine is None else engine

@@ -58,6 +58,8 @@ class Descent:
         update: What to do with a mean gradient.
         evaluate: Scores the parameters after every step.
         dtype: Of the parameters, float32 or float64.
+        samples: Of a whole step; divide by them rather than by the decoded number,
+            which keeps a sum unbiased that is so; None: by the decoded number.
 
     Attributes:
         parameters: As they are now, (d,).
@@ -80,9 +82,12 @@ class Descent:
         update: Update | None = None,
         evaluate: Callable[[Floats], float] | None = None,
         dtype: str = "float64",
+        samples: float | None = None,
     ) -> None:
         if steps < 0:
             raise InvalidScenario("steps", f"is {steps}", "0 or more")
+        if samples is not None and not 0 < samples < np.inf:
+            raise InvalidScenario("samples", f"are {samples}", "a number above 0")
         if dtype not in DTYPES:
             raise InvalidScenario("dtype", f"is {dtype!r}", " or ".join(DTYPES))
         if np.asarray(parameters).dtype.kind not in REAL:
@@ -96,6 +101,7 @@ class Descent:
         self._rate = rate
         self._update = update
         self._evaluate = evaluate
+        self._samples = samples
         self._seconds, self._loss, self._score = np.full((3, steps), np.nan)
 
     def take(self, total: NDArray[Any] | None, seconds: float) -> None:
@@ -118,7 +124,8 @@ class Descent:
         samples = total[d + 1] if total[d + 1] != 0 else 1.0
         if total[d + 1] != 0:
             self._loss[self.step] = total[d] / samples
-        mean, x = total[:d] / samples, self.parameters
+        divisor = samples if self._samples is None else self._samples
+        mean, x = total[:d] / divisor, self.parameters
         if self._update is None:
             self.parameters = self._like(x - self._rate * mean)
         else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -28,6 +28,7 @@ from codedgrad.core import (
     Event,
     GiveUp,
     MessageArrived,
+    MessagesCompared,
     Order,
     Patience,
     Progress,
@@ -72,6 +73,13 @@ class Payload(Protocol):
 
     def combine(self, combine: Combine) -> None:
         """Add up the messages of a step that has ended."""
+        ...
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return (one, other, inner product of their gradients) of all pairs.
+
+        One <= other; asked for after `combine`, of messages that it added up.
+        """
         ...
 
 
@@ -203,6 +211,8 @@ class Simulator:
                 worker.begun = self.now
         known = self.coordinator.history.records[-1].state
         sum_ = end if isinstance(end, Combine) else None
+        if sum_ is not None:
+            self._compare(sum_)
         return Step(
             step=self._step,
             seconds=self.now - started,
@@ -231,6 +241,14 @@ class Simulator:
             else:
                 raise StuckStep(self._step, "nothing can happen, and it is open")
         return self._end
+
+    def _compare(self, end: Combine) -> None:
+        """Report how alike the messages of the sum are, if the plan has asked."""
+        if self._payload is None or not end.compared:
+            return
+        products = self._payload.compare(end.compared)
+        if products and all(math.isfinite(product) for *_, product in products):
+            self.feed(MessagesCompared(end.step, products, self.now))
 
     # -- events in -------------------------------------------------------------------
 

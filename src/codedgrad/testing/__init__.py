@@ -2,13 +2,14 @@
 
 `check_code`, `check_scheme` and `check_engine` raise `Violation`; `faults.attack` is
 the seeded fault simulator, `Invariants` what it watches, `Everything` a scheme that
-uses every command, `EXAMPLES` a scheme of every kind; `strategies` draws streams of
-events, by Hypothesis.
+uses every command, `Comparing` any other with its messages compared, `EXAMPLES` a
+scheme of every kind; `strategies` draws streams of events, by Hypothesis.
 """
 
 from codedgrad.testing.check_code import check_code
 from codedgrad.testing.check_engine import check_engine
 from codedgrad.testing.check_scheme import check_scheme
+from codedgrad.testing.comparing import Comparing
 from codedgrad.testing.everything import Everything
 from codedgrad.testing.examples import EXAMPLES
 from codedgrad.testing.faults import Failure, attack, draw, run, shrink
@@ -17,6 +18,7 @@ from codedgrad.testing.troubled import Fault, Schedule
 
 __all__ = [
     "EXAMPLES",
+    "Comparing",
     "Everything",
     "Failure",
     "Fault",

@@ -37,6 +37,7 @@ from codedgrad.engines import Driver, Engine, FaultPlan
 from codedgrad.errors import StepGivenUp, Violation
 from codedgrad.jobs import Job, Layout
 from codedgrad.schemes import cyclic, fractional, uncoded
+from codedgrad.testing.comparing import Comparing
 from codedgrad.testing.everything import Everything
 from codedgrad.testing.invariants import Invariants
 from codedgrad.trace import Entry, Trace, replay
@@ -73,7 +74,8 @@ def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> N
 
 
 def _check_sums(make: Callable[[], Engine]) -> None:
-    for scheme in (uncoded(_WORKERS), fractional(_WORKERS, 1), cyclic(_WORKERS, 2)):
+    compared = Comparing(cyclic(_WORKERS, 2))
+    for scheme in (uncoded(_WORKERS), fractional(_WORKERS, 1), compared):
         _check(make(), scheme, FaultPlan(), slow=())
     engine = make()
     engine.close()
@@ -264,6 +266,7 @@ class _Watched:
         self._done: dict[tuple[int, int], int] = {}  # (step, segment) -> parts merged
         self._closed: set[tuple[int, int]] = set()
         self._asked: dict[tuple[int, int], int] = {}  # (step, segment) -> worker
+        self._sum = np.zeros(0), np.zeros(0)  # the last one, as copied and as it is
 
     @property
     def name(self) -> str:
@@ -299,9 +302,29 @@ class _Watched:
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         first = self._engine.combine(weights).copy()
         second = self._engine.combine(weights)
+        self._same(first, second, f"{weights}")
+        self._sum = first, second
+        return first
+
+    def _same(self, first: NDArray[Any], second: NDArray[Any], detail: str) -> None:
         if not np.array_equal(first, second, equal_nan=True):
-            raise Violation("what was handed out does not change", f"{weights}")
-        return second
+            raise Violation("what was handed out does not change", detail)
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        products = self._engine.compare(messages)
+        self._same(*self._sum, f"by comparing {messages}")
+        rows = {}
+        for message in sorted(messages):
+            rows[message] = self._engine.combine([(message, 1.0)])[:_LENGTH].copy()
+        expected = [(i, j, float(rows[i] @ rows[j])) for i in rows for j in rows]
+        expected = [each for each in expected if each[0] <= each[1]]
+        largest = max(abs(product) for *_, product in expected)
+        if [p[:2] for p in products] != [p[:2] for p in expected] or not np.allclose(
+            [p[2] for p in products], [p[2] for p in expected], atol=1e-10 * largest
+        ):
+            rule = "what is compared are the gradients that are added up"
+            raise Violation(rule, f"{products}, not {expected}")
+        return products
 
     def close(self) -> None:
         self._engine.close()

@@ -3,9 +3,9 @@
 Workers start on parts of their own. Whoever runs dry takes over the tail of somebody
 else's list, as copies of one part each. When every part is finished somewhere, whatever
 is still open is cut, a disjoint cover is chosen among the closed segments, and its
-workers are asked for one message each. A worker that does not deliver in time is
-silent: its sums are ignored until it speaks again. A worker whose message was bad is
-dropped for the rest of the step.
+workers are asked for one message each; they are added up, and compared. A worker that
+does not deliver in time is silent: its sums are ignored until it speaks again. A worker
+whose message was bad is dropped for the rest of the step.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ class _Plan:
         messages, deadline = self._cover
         waiting = [m for m in messages if state.messages[m].arrived is None]
         if not waiting:
-            return Finish(tuple((m, 1.0) for m in sorted(messages)), 0.0)
+            weights = tuple((m, 1.0) for m in sorted(messages))
+            return Finish(weights, 0.0, compare=True)
         if any(state.messages[m].gone for m in waiting):
             self._cover = None
         elif state.now >= deadline:

@@ -19,6 +19,7 @@ from codedgrad.core import (
     Event,
     GiveUp,
     MessageArrived,
+    MessagesCompared,
     Scheme,
     Segment,
     State,
@@ -42,6 +43,7 @@ class Invariants:
     - no order goes to a worker that is lost;
     - segments fit the placement, and every number is used once;
     - the timer is set to a later moment;
+    - how alike messages are decides nothing at once;
     - the weights times the rows heard give ones (exact schemes), or miss them by the
       residual that is stated (others);
     - a message that is not finite is in a sum only if somebody else has sent one too,
@@ -78,6 +80,8 @@ class Invariants:
             if not event.finite and event.message not in self._cuts:
                 self._not_finite[event.message] = event.worker
             self._cuts.setdefault(event.message, event.cuts)
+        elif isinstance(event, MessagesCompared) and commands:
+            raise Violation("comparing decides nothing at once", f"{commands}")
         for command in commands:
             if isinstance(event, StepStarted) and command.step == event.step:
                 self._begin(event.step)

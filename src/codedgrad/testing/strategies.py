@@ -16,6 +16,7 @@ from codedgrad.core import (
     Event,
     MessageArrived,
     MessageFailed,
+    MessagesCompared,
     Progressed,
     StepCancelled,
     StepStarted,
@@ -34,6 +35,8 @@ def events(workers: int, steps: int = 3, ids: int = 20) -> st.SearchStrategy[Eve
     number = st.integers(0, ids)
     done = st.integers(0, 5)
     cuts = st.lists(st.tuples(number, done), max_size=3).map(tuple)
+    product = st.tuples(number, number, st.sampled_from([-1.0, 0.0, 2.5]))
+    products = st.lists(product, max_size=3).map(tuple)
     now = st.just(0.0)
     return st.one_of(
         st.builds(StepStarted, step, now),
@@ -42,6 +45,7 @@ def events(workers: int, steps: int = 3, ids: int = 20) -> st.SearchStrategy[Eve
         st.builds(
             MessageFailed, step, worker, number, st.sampled_from(["nan", "gone"]), now
         ),
+        st.builds(MessagesCompared, step, products, now),
         st.builds(WorkerLost, worker, now),
         st.builds(WorkerJoined, worker, now),
         st.builds(TimerFired, now),

@@ -25,7 +25,7 @@ message is not finite, its parts are NaN, and the others must be right all the s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -113,6 +113,7 @@ class _UnitVectors:
         self._finite = finite  # of a step and a worker
         self._sums: dict[tuple[int, int, int], list[float]] = {}
         self._sent: dict[tuple[int, int], list[float]] = {}
+        self._step = -1  # the one combined last
 
     def merge(self, worker: int, task: Task) -> None:
         key = task.step, worker, task.segment
@@ -145,6 +146,16 @@ class _UnitVectors:
         if excess > 1e-9 * max(1.0, misfit) * len(gaps):
             detail = f"{misfit:.6g} in {combine}"
             raise Violation("what is combined is what was promised", detail)
+        self._step = combine.step
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        rows = {id_: np.array(self._sent[self._step, id_]) for id_ in sorted(messages)}
+        return tuple(
+            (one, other, float(rows[one] @ rows[other]))
+            for one in rows
+            for other in rows
+            if one <= other
+        )
 
 
 class Troubled(Simulator):

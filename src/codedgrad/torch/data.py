@@ -67,6 +67,8 @@ class Parts:
         ((5, 5), (3, 2), 3)
         >>> [parts.indices(part=1, step=step).tolist() for step in range(4)]
         [[5, 6], [7, 8], [9], [5, 6]]
+        >>> [parts.total(step) for step in range(4)]
+        [5, 4, 1, 5]
     """
 
     def __init__(
@@ -115,6 +117,14 @@ class Parts:
             start = self._starts[part]
             return np.arange(start + first, start + end, dtype=np.int64)
         return self._shard(part, epoch)[first:end].copy()
+
+    def total(self, step: int) -> int:
+        """Return how many samples all parts of a step have together."""
+        i = _whole("step", step, 0) % self.steps_per_epoch
+        return sum(
+            min((i + 1) * share, size) - min(i * share, size)
+            for size, share in zip(self.sizes, self.shares, strict=True)
+        )
 
     def _shard(self, part: int, epoch: int) -> Ints:
         """Return the samples of a part in an epoch, in order."""

@@ -68,6 +68,7 @@ def train(
     scheme: Scheme | str,
     workers: int | None = None,
     engine: Engine | str = "local",
+    unbiased: bool = False,
     seed: int = 0,
     run_dir: Path | str | None = None,
     resume: bool | str = False,
@@ -89,6 +90,9 @@ def train(
         workers: How many; needed where the scheme is in words.
         engine: What the workers are: "local", processes of this machine; "here", none,
             for a debugger; or an engine. It is closed at the end.
+        unbiased: Divide by the samples of the whole step, and not by those decoded:
+            for schemes whose sums are right on average. A step in which nobody is
+            heard then has a gradient of zero.
         seed: Of whatever the job draws, of shards and permutations, and of what the
             model draws in a part.
         run_dir: A folder for the trace, the figures of every step, and checkpoints.
@@ -132,7 +136,7 @@ def train(
         delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
     with ExitStack() as stack:
         stack.callback(engine.close)
-        coded = Coded(job, scheme, engine, seed, progress)
+        coded = Coded(job, scheme, engine, seed, progress, unbiased)
         if run_dir is not None:
             when = Checkpoints() if checkpoints is None else checkpoints
             manifest = coded._manifest(engine.name, seed, label)
@@ -164,6 +168,7 @@ class Coded:
         engine: Engine,
         seed: int,
         progress: bool | None,
+        unbiased: bool = False,
     ) -> None:
         self._make = partial(workload, job, scheme.parts, seed)
         self._work = self._make()
@@ -172,6 +177,7 @@ class Coded:
         self.step = 0
         self.report: Report | None = None
         self._progress = progress
+        self._unbiased = unbiased
         self._gradient = torch.zeros(self._work.layout.gradient, dtype=self._flat.dtype)
         self._views = self._flat.trainable.views(self._gradient)
         self._known = self._parameters()
@@ -333,7 +339,8 @@ class Coded:
         for part in range(self.scheme.parts):
             self._reference.part(parameters, part, self.step, 1.0, total, add=True)
         true = total[: layout.gradient] / (total[layout.gradient + 1] or 1.0)
-        gap = np.linalg.norm(self._sum.gradient - true)
+        taken = self._sum.vector[: layout.gradient] / self._divisor(self._sum)
+        gap = np.linalg.norm(taken - true)
         return float(gap / (np.linalg.norm(true) or 1.0))
 
     def close(self) -> None:
@@ -382,10 +389,12 @@ class Coded:
     def _take(self, sum_: Sum) -> None:
         """Hand the sum over: gradients, running statistics."""
         size, vector = self._work.layout.gradient, sum_.vector
-        np.divide(vector[:size], sum_.count or 1.0, out=self._gradient.numpy())
+        np.divide(vector[:size], self._divisor(sum_), out=self._gradient.numpy())
         named = size + SCALARS + 2 * len(self._work.metrics)
         parameters = self._flat.trainable.tensors
         used = np.abs(vector[named : named + len(parameters)]) > _USED
+        if self._unbiased and not used.any():
+            used[:] = True  # nobody was heard, and zero is what was decoded
         for parameter, view, is_used in zip(
             parameters, self._views, used.tolist(), strict=True
         ):
@@ -395,6 +404,14 @@ class Coded:
         if self._flat.state.carried and sum_.finite and samples:
             changes = vector[named + len(parameters) :] / samples
             self._flat.state.change(torch.from_numpy(changes))
+
+    def _divisor(self, sum_: Sum) -> float:
+        """Return what makes a mean of the decoded sum of gradients."""
+        if not self._unbiased:
+            return sum_.count or 1.0
+        samples = float(sum_.vector[self._work.layout.gradient + 2])
+        each = sum_.count / samples if samples else 1.0  # what a sample counts
+        return each * self._work.parts.total(sum_.step) or 1.0
 
     def _settle(self) -> None:
         """End the step in hand, if there is one."""

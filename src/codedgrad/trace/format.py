@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from msgspec import Struct, field, json
 
-from codedgrad.core import Capabilities, Command, Event, Patience, StepStarted
+from codedgrad.core import (
+    Capabilities,
+    Command,
+    Event,
+    MessagesCompared,
+    Patience,
+    StepStarted,
+)
 
 __all__ = ["VERSION", "Entry", "Header", "decode_entry", "decode_header", "encode"]
 
@@ -65,6 +72,11 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     def ends_step(self) -> bool:
         """Whether a step ended here."""
         return any(type(c).__name__ in ("Combine", "GiveUp") for c in self.commands)
+
+    @property
+    def compares(self) -> bool:
+        """Whether this belongs to a step that has ended, if it follows right after."""
+        return isinstance(self.event, MessagesCompared) and not self.commands
 
 
 _headers = json.Decoder(Header)

@@ -26,6 +26,7 @@ from codedgrad.core import (
     History,
     MessageArrived,
     MessageFailed,
+    MessagesCompared,
     Opinions,
     Patience,
     Progressed,
@@ -91,7 +92,8 @@ class StepReport:
 def ended_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
     """Rebuild what was known at the end of every step.
 
-    Late arrivals are in the record by the time the next one is asked for.
+    Late arrivals, and how alike messages were, are in the record by the time the next
+    one is asked for.
     """
     for record, end, _ in _rebuilt(trace):
         yield record, end
@@ -250,6 +252,8 @@ def _rebuilt(
                     if state is not None and isinstance(event, WorkerLost):
                         state.forget(worker, "lost")
                     alive[worker] = isinstance(event, WorkerJoined)
+            case MessagesCompared():
+                history.compared(event)
             case Progressed() | MessageArrived() | MessageFailed():
                 if state is not None and event.step == state.step:
                     if opinions is not None and opinions.concern(event):

@@ -20,7 +20,8 @@ class Trace:
 
     Attributes:
         header: What kind of run.
-        entries: Events and commands up to the end of the last whole step.
+        entries: Events and commands up to the end of the last whole step, and what
+            compares the messages of that step, if it follows.
         tail: Those after it, of a step that was open when the writing stopped.
     """
 
@@ -54,7 +55,7 @@ def read(path: Path | str) -> Trace:
             header = line.header()
         elif (entry := line.entry()) is not None:
             entries.append(entry)
-            if entry.ends_step:
+            if entry.ends_step or (entry.compares and whole == len(entries) - 1):
                 whole = len(entries)
     if header is None:
         raise InvalidTrace(path, "is empty")
@@ -77,7 +78,7 @@ def whole_length(path: Path, header: Header, before: int | None = None) -> int:
         elif (entry := line.entry()) is not None:
             if before is not None and entry.starts_from(before):
                 return line.start
-            if entry.ends_step:
+            if entry.ends_step or (entry.compares and length == line.start):
                 length = line.end
     return length
 

@@ -1,7 +1,8 @@
 """Writing a trace so that a killed run leaves whole steps behind.
 
-A step is kept in memory and written in one go when it has ended. Whatever a kill tears
-is the last step at most, and the reader leaves that out.
+A step is kept in memory and written in one go when it has ended; what compares its
+messages comes right after, and is written then. Whatever a kill tears is the last step
+at most, and the reader leaves that out.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Recorder:
         """Note an event and the commands it led to."""
         entry = Entry(event, tuple(commands))
         self._waiting.append(encode(entry))
-        if entry.ends_step:
+        is_alone = len(self._waiting) == 1  # no later step has begun
+        if entry.ends_step or (entry.compares and is_alone):
             self.flush()
 
     def flush(self) -> None:
