@@ -93,7 +93,7 @@ NAN = float("nan")
         (
             lambda: bernoulli(5, 2, decoding="best"),
             "bernoulli: decoding = 'best' is not known; "
-            "try decoding in ['one-step', 'optimal']",
+            "try decoding in ['one-step', 'optimal', 'sum']",
         ),
         (
             lambda: stochastic(3, 2, 1.0),

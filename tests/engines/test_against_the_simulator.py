@@ -18,6 +18,8 @@ from codedgrad.core import Assign, Combine, MessageArrived, Scheme
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Local
 from codedgrad.jobs import NumpyJob
+from codedgrad.schemes import Dynamic, Heterogeneous
+from codedgrad.schemes.states import Late
 from codedgrad.sim import Simulator
 from codedgrad.testing import EXAMPLES
 from codedgrad.trace import Entry
@@ -25,7 +27,20 @@ from codedgrad.trace import Entry
 STEPS = 3
 APART = 0.05  # seconds
 SPACING = 1 / 8  # seconds between workers; sums of it are exact
-SCHEMES = [scheme for scheme in EXAMPLES if math.isinf(scheme.rule.budget)]
+
+
+def learns_from_times(scheme: Scheme) -> bool:
+    """Whether more than the order of arrivals counts, or gradients do."""
+    if isinstance(scheme, Dynamic):
+        return not isinstance(scheme.states, Late)
+    return isinstance(scheme, Heterogeneous)
+
+
+SCHEMES = [
+    scheme
+    for scheme in EXAMPLES
+    if math.isinf(scheme.rule.budget) and not learns_from_times(scheme)
+]
 NUMBERS = pytest.mark.parametrize(
     "number",
     range(len(SCHEMES)),

@@ -167,7 +167,7 @@ def test_all_kinds_of_events_are_replayed(runs: list[Run]) -> None:
     kinds = {type(e.event).__name__ for run in runs for e in read(run.trace).entries}
     assert kinds == {
         "StepStarted", "Progressed", "MessageArrived", "MessageFailed", "WorkerLost",
-        "WorkerJoined", "TimerFired",
+        "WorkerJoined", "TimerFired", "MessagesCompared",
     }  # fmt: skip
 
 

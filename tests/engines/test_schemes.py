@@ -88,7 +88,8 @@ def test_a_trace_replays_without_a_difference(
     trained: list[Trained], number: int
 ) -> None:
     trace = read(trained[number].trace)
-    assert (len(trace.tail), trace.entries[-1].ends_step) == (0, True)
+    last = trace.entries[-1]
+    assert (len(trace.tail), last.ends_step or last.compares) == (0, True)
     assert replay(trace, EXACT[number]) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from codedgrad.core import Event, MessageArrived, Patience, Progressed, WorkerLost
-from codedgrad.engines import Local
+from codedgrad.engines import Here, Local
 from codedgrad.engines import local as local_module
 from codedgrad.engines.rows import Rows
 from codedgrad.errors import Violation
@@ -93,6 +93,28 @@ class Fickle(Local):
         return total
 
 
+class Unlike(Here):
+    """Compares whole messages, and not only their gradients."""
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        return self._open.rows.compare(messages, self._open.rows._total.size)
+
+
+class Spoiling(Here):
+    """Loses the sum when it compares."""
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        self.combine([])
+        return super().compare(messages)
+
+
+class Silent(Here):
+    """Says that there is nothing to compare."""
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        return ()
+
+
 class Waiting(Local):
     """Hands out nothing while anybody is busy."""
 
@@ -126,6 +148,23 @@ def test_a_broken_engine_is_found_out(
     monkeypatch.setattr(suite, "_GONE", 0.5)
     with pytest.raises(Violation, match=rule):
         check(broken)
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Unlike, "are the gradients that are added up"),
+        (Silent, "are the gradients that are added up"),
+        (Spoiling, "does not change: by comparing"),
+    ],
+)
+def test_an_engine_that_compares_badly_is_found_out(
+    broken: type[Here], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "_check_gone", lambda log: None)  # this process stays
+    suite._check_sums(Here)
+    with pytest.raises(Violation, match=rule):
+        suite._check_sums(broken)
 
 
 def test_an_engine_that_overwrites_rows_is_found_out(

@@ -23,6 +23,7 @@ from codedgrad.core import (
     History,
     Ledger,
     MessageArrived,
+    MessagesCompared,
     Scheme,
     Segment,
     Session,
@@ -30,6 +31,7 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     Upload,
+    WakeAt,
     WorkerJoined,
     WorkerLost,
 )
@@ -185,6 +187,10 @@ HEARD = [
             [(StepStarted(1, 3.0), [Assign(1, Segment(0, 0, (0,), (1.0,)), None)])],
             "a step is closed before the next",
         ),
+        (
+            [(MessagesCompared(0, (), 3.0), [WakeAt(0, 9.0)])],
+            "comparing decides nothing",
+        ),
     ],
 )
 def test_every_invariant_can_be_violated(
@@ -249,6 +255,7 @@ class Situations:
             self.seen["loss between finish and upload"] += waiting
         if isinstance(event, WorkerJoined):
             self.joined.add(event.worker)
+        self.seen["comparison"] += isinstance(event, MessagesCompared)
         for command in commands:
             self.seen[type(command).__name__] += 1
             match command:
@@ -280,7 +287,7 @@ def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
     wanted = {
         "prefix", "cut that lost the race", "several segments on a worker",
         "one message of several segments", "loss between finish and upload",
-        "silent uploader", "join mid-step", "superseded", "cancelled",
+        "silent uploader", "join mid-step", "superseded", "cancelled", "comparison",
         "Assign", "Cut", "Upload", "Drop", "WakeAt", "Combine", "GiveUp",
     }  # fmt: skip
     assert {name for name in wanted if situations.seen[name] == 0} == set()

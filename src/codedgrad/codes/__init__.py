@@ -1,7 +1,8 @@
 """Gradient codes: who adds up which parts, and how the sum is got back.
 
 A code is a matrix (`Code`), `decode` finds the weights for whatever was heard, and
-`amplification` says how many digits that costs. The families are in `FAMILIES`.
+`amplification` says how many digits that costs, `expected` how far off it is when
+workers are late by chance. The families are in `FAMILIES`.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,12 @@ from codedgrad.codes.clustered import clustered
 from codedgrad.codes.code import Code, Decoding, decode
 from codedgrad.codes.cyclic import cyclic
 from codedgrad.codes.erasurehead import erasurehead
+from codedgrad.codes.expected import Expected, expected
 from codedgrad.codes.fractional import fractional
 from codedgrad.codes.graph import edge_graph, vertex_graph
+from codedgrad.codes.heterogeneous import heterogeneous
 from codedgrad.codes.own import from_matrix, from_null_space
+from codedgrad.codes.proportional import proportional
 from codedgrad.codes.refined import refined
 from codedgrad.codes.stochastic import stochastic
 from codedgrad.codes.uncoded import uncoded
@@ -32,6 +36,8 @@ FAMILIES: dict[str, Callable[..., Code]] = {
         vertex_graph,
         edge_graph,
         erasurehead,
+        heterogeneous,
+        proportional,
     )
 }
 """Every family by its name."""
@@ -41,6 +47,7 @@ __all__ = [
     "Amplification",
     "Code",
     "Decoding",
+    "Expected",
     "amplification",
     "bernoulli",
     "bounds",
@@ -49,9 +56,12 @@ __all__ = [
     "decode",
     "edge_graph",
     "erasurehead",
+    "expected",
     "fractional",
     "from_matrix",
     "from_null_space",
+    "heterogeneous",
+    "proportional",
     "refined",
     "stochastic",
     "uncoded",

@@ -6,7 +6,7 @@ import numpy as np
 
 from codedgrad.codes.arguments import one_of, whole
 from codedgrad.codes.code import Code
-from codedgrad.codes.decoders import Decoder, LeastSquares, OneStep
+from codedgrad.codes.decoders import Decoder, Fixed, LeastSquares, OneStep
 from codedgrad.codes.sparse import entries
 
 
@@ -22,7 +22,9 @@ def bernoulli(
     Args:
         workers: Number of workers, and of parts.
         copies: Mean number of workers that hold a part.
-        decoding: `one-step` (one common weight) or `optimal` (least squares).
+        decoding: `one-step` (one common weight, larger the fewer are heard), `optimal`
+            (least squares), or `sum` (plain sum over `copies`, as the published
+            comparison of Song and Choi runs it).
         seed: Of the coin.
 
     Example:
@@ -33,11 +35,13 @@ def bernoulli(
     n = whole("bernoulli", "workers", workers, least=1)
     d = whole("bernoulli", "copies", copies, least=1, most=n)
     seed = whole("bernoulli", "seed", seed, least=0)
-    kind = one_of("bernoulli", "decoding", decoding, ("one-step", "optimal"))
+    kind = one_of("bernoulli", "decoding", decoding, ("one-step", "optimal", "sum"))
     rng = np.random.default_rng(seed)
     held = [np.flatnonzero(rng.random(n) < d / n) for _ in range(n)]
     rows = np.repeat(np.arange(n), [len(parts) for parts in held])
     B = entries(rows, np.concatenate(held), 1.0, (n, n))
-    decoder: Decoder = OneStep(B, d) if kind == "one-step" else LeastSquares(B)
+    decoder: Decoder = LeastSquares(B)
+    if kind != "optimal":
+        decoder = OneStep(B, d) if kind == "one-step" else Fixed(B, 1.0 / d)
     name = f"bernoulli(workers={n}, copies={d}, decoding={kind!r}, seed={seed})"
     return Code(name, B, None, decoder)

@@ -12,16 +12,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from codedgrad.codes.allocation import odds
 from codedgrad.codes.arguments import divisors, probabilities, whole
 from codedgrad.errors import InvalidCode
 
 __all__ = [
     "bernoulli_residual",
+    "convergence",
     "expander_residual",
     "load",
     "one_step_residual",
     "repetition_residual",
+    "shrink",
+    "stationarity",
     "stochastic_residual",
+    "unbiased_error",
     "unbiased_residual",
 ]
 
@@ -142,6 +147,119 @@ def expander_residual(
         problem = f"second_eigenvalue = {second_eigenvalue} is not a magnitude"
         raise InvalidCode("expander_residual", problem, f"a number from 0 to {d}")
     return (second_eigenvalue / d) ** 2 * n * s / (n - s)
+
+
+def unbiased_error(straggle: Sequence[float]) -> float:
+    r"""Return the least relative error of any unbiased code of fixed weights: $1/S$.
+
+    $S = \sum_i (1 - p_i) / p_i$. It is the mean squared error of the sum, relative to
+    its squared norm, and holds for all gradients. Codes in which all workers hold all
+    parts reach it; with fewer copies it is reached where gradients are alike.
+
+    Example:
+        >>> round(unbiased_error([0.1, 0.2, 0.4, 0.5]), 6)
+        0.064516
+    """
+    return float(1.0 / odds(straggle).sum())
+
+
+def shrink(straggle: Sequence[float], strength: float = 1.0) -> float:
+    r"""Return by how much to shrink an unbiased sum: $\kappa = l S / (1 + l S)$.
+
+    With strength $l = 1$ it is the linear estimate of least squared error, and that
+    is $1 / (1 + S)$, below the $1/S$ of the unbiased one. Song and Choi feed the second
+    moment of Adam with it ("two-track decoding").
+
+    Example:
+        >>> round(shrink([0.1, 0.2, 0.4, 0.5]), 6)
+        0.939394
+    """
+    weight = _positive("shrink", "strength", strength) * odds(straggle).sum()
+    return float(weight / (1.0 + weight))
+
+
+def convergence(
+    steps: int,
+    parts: int,
+    straggle: Sequence[float],
+    *,
+    convexity: float,
+    largest: float,
+) -> float:
+    r"""Bound the mean squared distance to the optimum: $4 M / (\lambda^2 T)$.
+
+    For $\lambda$-strongly convex losses after $T$ steps of size $1 / (\lambda t)$, with
+    $M = C n^2 (1 + 1/S)$ no less than the mean squared norm of the estimate: fixed
+    weights, no negative mass (the allocation `interval`), and no part gradient ever of
+    a squared norm above $C$. The form is that of Song and Choi; the constants are ours.
+
+    Args:
+        steps: $T$.
+        parts: $n$.
+        straggle: Probability to be late of every worker.
+        convexity: $\lambda$, of the sum over all parts.
+        largest: $C$.
+
+    Example:
+        >>> convergence(100, 2, [0.5, 0.5], convexity=1.0, largest=1.0)
+        0.24
+    """
+    T = whole("convergence", "steps", steps, least=1)
+    n = whole("convergence", "parts", parts, least=1)
+    strength = _positive("convergence", "convexity", convexity)
+    squared = _positive("convergence", "largest", largest) * n**2
+    M = squared * (1.0 + unbiased_error(straggle))
+    return float(4.0 * M / (strength**2 * T))
+
+
+def stationarity(
+    steps: int,
+    parts: int,
+    straggle: Sequence[float],
+    *,
+    smoothness: float,
+    largest: float,
+    size: float,
+    gap: float,
+) -> float:
+    r"""Bound the mean squared gradient over the first steps of a constant size.
+
+    It is at most $2 (L_0 - L^*) / (\gamma T) + \mu \gamma C n^2 / S$ for $T$ steps of
+    size $\gamma \le 1/\mu$ and any $\mu$-smooth loss, with codes as for `convergence`.
+    The constants are ours.
+
+    Args:
+        steps: $T$.
+        parts: $n$.
+        straggle: Probability to be late of every worker.
+        smoothness: $\mu$, of the sum over all parts.
+        largest: $C$, no less than the squared norm of any part gradient.
+        size: $\gamma$.
+        gap: $L_0 - L^*$, the loss at the start above the least one.
+
+    Example:
+        >>> options = {"smoothness": 1.0, "largest": 1.0, "size": 0.1, "gap": 5.0}
+        >>> stationarity(1000, 2, [0.5, 0.5], **options)
+        0.30000000000000004
+    """
+    T = whole("stationarity", "steps", steps, least=1)
+    n = whole("stationarity", "parts", parts, least=1)
+    mu = _positive("stationarity", "smoothness", smoothness)
+    step = _positive("stationarity", "size", size)
+    if step > 1.0 / mu:
+        problem = f"size = {step:g} is more than 1 / smoothness"
+        raise InvalidCode("stationarity", problem, f"a size up to {1.0 / mu:g}")
+    noise = _positive("stationarity", "largest", largest) * n**2
+    noise *= unbiased_error(straggle)
+    start = 2.0 * _positive("stationarity", "gap", gap) / (step * T)
+    return float(start + mu * step * noise)
+
+
+def _positive(family: str, name: str, value: object) -> float:
+    real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not real or not 0.0 < value < math.inf:  # type: ignore[operator]
+        raise InvalidCode(family, f"{name} = {value!r}", "a number above 0")
+    return float(value)  # type: ignore[arg-type]
 
 
 def _counts(

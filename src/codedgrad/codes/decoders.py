@@ -3,8 +3,9 @@ r"""How weights are found: one general way, and the fast ones.
 A decoder is asked about many patterns at once. Row `b` of `heard`, shape
 (patterns, messages), says which messages pattern `b` has; row `b` of the answer
 holds its weights, zero where nothing was heard. `LeastSquares` serves every
-matrix. The others know how their code was built, need no dense solve for the sets
-their code tolerates, and are tested against it.
+matrix. Others know how their code was built, need no dense solve for the sets their
+code tolerates, and are tested against it. The last kind, `Prescribed`, weighs by a
+rule of its own: it makes no promise to be exact wherever that is possible.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.codes.sparse import Matrix, combine
+from codedgrad.codes.sparse import Matrix, combine, tidy
 
 __all__ = [
     "EXACT",
     "Bools",
+    "Debiased",
     "Decoder",
     "FirstHeard",
     "Fixed",
     "Floats",
+    "GramLeastSquares",
     "LeastSquares",
+    "Normalised",
     "NullSpace",
     "OneStep",
     "PerBlock",
+    "Prescribed",
     "residuals",
 ]
 
@@ -68,16 +73,32 @@ class LeastSquares:
     that does not converge, by SVD again; above 4096 x 4096 the weights are then the
     best found, and their residual is still their own. Answers are kept by pattern in
     a cache of bounded size.
+
+    Args:
+        B: Coefficients, shape (messages, parts).
+        cache_bytes: The size of the cache.
+        target: What to come nearest to instead of ones, shape (parts,).
     """
 
-    def __init__(self, B: Matrix, cache_bytes: int = _CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        B: Matrix,
+        cache_bytes: int = _CACHE_BYTES,
+        target: Floats | None = None,
+    ) -> None:
         self._B = B  # of a refined code, that of the code it was made from
+        self._target = np.ones(B.shape[1]) if target is None else target
         self._entries = max(16, cache_bytes // (8 * max(1, B.shape[0])))
         self._known: dict[bytes, Floats] = {}  # least recently used first
 
     def weights(self, heard: Bools) -> Floats:
         """Return the weights of least misfit."""
         return np.stack([self._recall(pattern.tobytes()) for pattern in heard])
+
+    @property
+    def problem(self) -> tuple[Matrix, Floats]:
+        """Its matrix, and what it comes nearest to."""
+        return self._B, self._target
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,23 +137,23 @@ class LeastSquares:
         rows = self._B[heard]
         parts = np.unique(rows.indices)
         if parts.size:  # the other parts weigh 0 whatever we choose
-            answer[heard] = _least_squares(rows[:, parts].T)
+            answer[heard] = _least_squares(rows[:, parts].T, self._target[parts])
         answer.flags.writeable = False
         return answer
 
 
-def _least_squares(A: Any) -> Floats:
-    """Return the x of least norm that brings `A` x nearest to ones."""
-    size, ones = A.shape[0] * A.shape[1], np.ones(A.shape[0])
+def _least_squares(A: Any, target: Floats) -> Floats:
+    """Return the x of least norm that brings `A` x nearest to `target`."""
+    size = A.shape[0] * A.shape[1]
     if size > _DENSE:
         from scipy.sparse.linalg import lsmr
 
         most = 20 * min(A.shape)
-        x, stop, *_ = lsmr(A, ones, atol=1e-15, btol=1e-15, conlim=0, maxiter=most)
+        x, stop, *_ = lsmr(A, target, atol=1e-15, btol=1e-15, conlim=0, maxiter=most)
         ran_out = 7
         if stop != ran_out or size > _LARGEST_DENSE:
             return np.asarray(x)
-    return np.asarray(np.linalg.lstsq(A.toarray(), ones, rcond=None)[0])
+    return np.asarray(np.linalg.lstsq(A.toarray(), target, rcond=None)[0])
 
 
 class FirstHeard:
@@ -248,13 +269,14 @@ class NullSpace:
         return answer
 
 
-class _Prescribed:
-    """Weights by a rule that does not look at the matrix."""
+class Prescribed:
+    """Weights by a rule: what is exact now need not be so with more messages heard."""
 
     def __init__(self, B: Matrix) -> None:
         self._B = B
 
     def weights(self, heard: Bools) -> Floats:
+        """Return the weights of the rule."""
         raise NotImplementedError
 
     def decodable(self, heard: Bools) -> Bools:
@@ -262,15 +284,24 @@ class _Prescribed:
         return residuals(self._B, self.weights(heard)) <= EXACT
 
 
-class Fixed(_Prescribed):
-    """The weight 1 for every message, whoever else was heard."""
+class Fixed(Prescribed):
+    """A weight of its own for every message, whoever else was heard.
+
+    Args:
+        B: Coefficients, shape (messages, parts).
+        weights: One for all messages or one each; by default 1.
+    """
+
+    def __init__(self, B: Matrix, weights: float | Floats = 1.0) -> None:
+        super().__init__(B)
+        self._each = np.broadcast_to(np.asarray(weights, np.float64), B.shape[:1])
 
     def weights(self, heard: Bools) -> Floats:
-        """Return 1 for every message heard."""
-        return heard.astype(np.float64)
+        """Return the weight of every message heard."""
+        return np.where(heard, self._each, 0.0)
 
 
-class OneStep(_Prescribed):
+class OneStep(Prescribed):
     r"""The common weight $n / (r d)$ for $r$ of $n$ messages and $d$ copies a part.
 
     It makes the mean weight of a part 1 over random sets of $r$ messages.
@@ -284,3 +315,71 @@ class OneStep(_Prescribed):
         """Return the same weight for every message heard."""
         count = np.maximum(np.count_nonzero(heard, axis=1), 1)[:, None]
         return np.asarray(heard * (heard.shape[1] / (count * self._copies)))
+
+
+class Normalised(Prescribed):
+    r"""Fixed weights, scaled so that the weights of all parts sum to their number.
+
+    $a_i = w_i \, n / \sum_{l \in H} w_l \sum_j B_{lj}$: the error that all parts have
+    in common vanishes, for a little bias. Where nothing was heard, or what was cancels
+    out, there are no weights.
+    """
+
+    def __init__(self, B: Matrix, weights: float | Floats = 1.0) -> None:
+        super().__init__(B)
+        self._each = np.broadcast_to(np.asarray(weights, np.float64), B.shape[:1])
+        self._mass = self._each * np.asarray(B.sum(axis=1))
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return the weights of the messages heard, to a common scale."""
+        total = heard @ self._mass
+        some = total > 1e-9 * (heard @ np.abs(self._mass))
+        scale = np.where(some, self._B.shape[1] / np.where(some, total, 1.0), 0.0)
+        return np.asarray(heard * self._each * scale[:, None])
+
+
+class GramLeastSquares(Prescribed):
+    r"""Least squares for part gradients that are alike: least error, not misfit.
+
+    With $G = (1 - \rho) I + \rho \mathbf 1 \mathbf 1^\top$ the inner products of part
+    gradients, and $e = B_H^\top a - \mathbf 1$ the misfit, it minimises
+    $e^\top G e = (1 - \rho) \lVert e \rVert^2 + \rho \, (\sum_j e_j)^2$: one equation
+    more than `LeastSquares` has, which does the work and keeps the answers.
+
+    Args:
+        B: Coefficients, shape (messages, parts).
+        correlation: $\rho$, from 0 to below 1.
+    """
+
+    def __init__(self, B: Matrix, correlation: float) -> None:
+        from scipy.sparse import csr_array, hstack
+
+        super().__init__(B)
+        scale = np.sqrt(correlation / (1.0 - correlation))
+        total = csr_array(scale * np.asarray(B.sum(axis=1))[:, None])
+        target = np.append(np.ones(B.shape[1]), scale * B.shape[1])
+        self.general = LeastSquares(tidy(hstack([B, total])), target=target)
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return the weights of least error."""
+        return self.general.weights(heard)
+
+
+class Debiased(Prescribed):
+    """The weights that another decoder finds for another matrix.
+
+    That of `B` with every part multiplied by the mean weight it gets there: `B` gives
+    each the mean weight 1. It decodes what its own matrix says, not the other one.
+
+    Args:
+        B: Coefficients, shape (messages, parts).
+        general: The decoder of the matrix that is not divided.
+    """
+
+    def __init__(self, B: Matrix, general: LeastSquares) -> None:
+        super().__init__(B)
+        self.general = general
+
+    def weights(self, heard: Bools) -> Floats:
+        """Return the weights found for the other matrix."""
+        return self.general.weights(heard)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codedgrad.codes.arguments import divisors, whole
+from codedgrad.codes.arguments import divisors, one_of, whole
 from codedgrad.codes.code import Code
+from codedgrad.codes.decoders import Fixed
 from codedgrad.codes.fractional import fractional
 from codedgrad.errors import InvalidCode
 
 
-def erasurehead(workers: int, copies: int) -> Code:
+def erasurehead(workers: int, copies: int, *, decoding: str = "any") -> Code:
     """Place parts as `fractional` does, to be decoded whenever time is up.
 
     One answer per group gives that group's parts; groups nobody answered for are
@@ -23,6 +24,8 @@ def erasurehead(workers: int, copies: int) -> Code:
     Args:
         workers: Number of workers, and of parts.
         copies: Workers that hold a part; must divide `workers`.
+        decoding: `any` (one answer of a group, as published), or `sum` (all answers
+            over `copies`, as the published comparison of Song and Choi runs it).
 
     Example:
         >>> from codedgrad.codes import decode
@@ -34,5 +37,10 @@ def erasurehead(workers: int, copies: int) -> Code:
     if n % d:
         problem = f"copies = {d} must divide workers = {n}"
         raise InvalidCode("erasurehead", problem, f"copies in {divisors(n)}")
-    name = f"erasurehead(workers={n}, copies={d})"
-    return replace(fractional(n, tolerance=d - 1), name=name)
+    kind = one_of("erasurehead", "decoding", decoding, ("any", "sum"))
+    code = fractional(n, tolerance=d - 1)
+    if kind == "any":
+        return replace(code, name=f"erasurehead(workers={n}, copies={d})")
+    name = f"erasurehead(workers={n}, copies={d}, decoding='sum')"
+    decoder = Fixed(code.B, 1.0 / d)
+    return replace(code, name=name, tolerance=None, decoder=decoder, inner=None)

@@ -22,7 +22,7 @@ from codedgrad.delays.shifted_exponential import ShiftedExponential
 from codedgrad.delays.speeds import Speeds
 from codedgrad.delays.spikes import Spikes
 from codedgrad.delays.sticky import Sticky
-from codedgrad.delays.times import GRID, Change, Delays, Times, on_grid
+from codedgrad.delays.times import GRID, Change, Delays, Times, Truth, on_grid
 
 __all__ = [
     "GRID",
@@ -43,6 +43,7 @@ __all__ = [
     "Spikes",
     "Sticky",
     "Times",
+    "Truth",
     "build",
     "draw",
     "fit",

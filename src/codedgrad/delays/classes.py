@@ -47,7 +47,7 @@ class Classes:
     def change(self, times: Times, rng: np.random.Generator) -> Times:
         """Multiply every worker's times by its factor."""
         slow = np.array(self.of(times.workers))
-        return Times(times.fixed * slow, times.unit * slow)
+        return times.slowed(slow)
 
     def __str__(self) -> str:
         if len(self.factors) > 8:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from codedgrad.delays.arguments import present, settle, whole
-from codedgrad.delays.times import Times
+from codedgrad.delays.times import Times, Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,12 @@ class Dead:
         present(self.kind, self.worker, times.workers)
         fixed, unit = times.fixed.copy(), times.unit.copy()
         fixed[self.step :, self.worker] = unit[self.step :, self.worker] = np.inf
-        return Times(fixed, unit)
+        if times.truth is None:
+            return Times(fixed, unit)
+        slow, typical = times.truth.slow.copy(), times.truth.typical.copy()
+        slow[self.step :, self.worker] = True
+        typical[self.step :, self.worker] = np.inf
+        return Times(fixed, unit, Truth(slow, typical))
 
     def __str__(self) -> str:
         return f"dead: worker {self.worker} from step {self.step} on"

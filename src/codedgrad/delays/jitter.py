@@ -50,7 +50,7 @@ class Jitter:
         slow = np.ones(order.shape)
         np.put_along_axis(slow, order[:, : self.workers], self.factor, axis=1)
         slow = np.repeat(slow, self.every, axis=0)[: times.steps]
-        return Times(times.fixed * slow, times.unit * slow)
+        return times.slowed(slow, slow > 1.0)
 
     def __str__(self) -> str:
         who = (

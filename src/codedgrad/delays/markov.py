@@ -10,7 +10,7 @@ import numpy as np
 
 from codedgrad.delays.arguments import probability, settle, shape
 from codedgrad.delays.shifted_exponential import ShiftedExponential
-from codedgrad.delays.times import Bools, Times
+from codedgrad.delays.times import Bools, Times, Truth
 from codedgrad.delays.two_state import slow_share, two_state
 from codedgrad.errors import InvalidDelays
 
@@ -74,7 +74,7 @@ class Markov:
         if f.fixed_mean > 0 or s.fixed_mean > 0:
             excess = rng.standard_exponential(slow.shape)
             fixed = fixed + np.where(slow, s.fixed_mean, f.fixed_mean) * excess
-        return Times(fixed, unit)
+        return Times(fixed, unit, Truth(slow, np.where(slow, s.typical, f.typical)))
 
     def __str__(self) -> str:
         return (

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from codedgrad.delays.arguments import seconds, settle, shape
-from codedgrad.delays.times import Times
+from codedgrad.delays.times import Times, Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,14 @@ class ShiftedExponential:
         fixed = np.full(size, self.fixed_floor)
         if self.fixed_mean > 0:
             fixed += self.fixed_mean * rng.standard_exponential(size)
-        return Times(fixed, unit)
+        typical = np.broadcast_to(self.typical, size)
+        calm = np.broadcast_to(np.bool_(False), size)
+        return Times(fixed, unit, Truth(calm, typical))
+
+    @property
+    def typical(self) -> float:
+        """Mean seconds for the uncoded load."""
+        return self.floor + self.mean + self.fixed_floor + self.fixed_mean
 
     @property
     def terms(self) -> str:

@@ -38,7 +38,8 @@ class Speeds:
     def change(self, times: Times, rng: np.random.Generator) -> Times:
         """Draw one speed per worker."""
         speed = rng.uniform(self.low, self.high, times.workers)
-        return Times(times.fixed / speed, times.unit / speed)
+        truth = None if times.truth is None else times.truth.slowed(1.0 / speed)
+        return Times(times.fixed / speed, times.unit / speed, truth)
 
     def __str__(self) -> str:
         return f"speeds: one per worker, uniform from {self.low:g} to {self.high:g}"

@@ -70,8 +70,8 @@ class Sticky:
 
     def change(self, times: Times, rng: np.random.Generator) -> Times:
         """Draw the spells and slow them down."""
-        slow = np.where(self._slow(times, rng), self.factor, 1.0)
-        return Times(times.fixed * slow, times.unit * slow)
+        slow = self._slow(times, rng)
+        return times.slowed(np.where(slow, self.factor, 1.0), slow)
 
     def _slow(self, times: Times, rng: np.random.Generator) -> Bools:
         for worker in self.workers or ():

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from codedgrad.delays.arguments import settle, whole
 from codedgrad.errors import InvalidDelays
 
-__all__ = ["GRID", "Bools", "Change", "Delays", "Floats", "Times", "on_grid"]
+__all__ = [
+    "GRID",
+    "Bools",
+    "Change",
+    "Delays",
+    "Floats",
+    "Times",
+    "Truth",
+    "on_grid",
+]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -37,6 +46,35 @@ def on_grid(seconds: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """What a law knows and no root can see: the state behind the times it drew.
+
+    Only schemes that say `oracle` are told, and only in simulations.
+
+    Attributes:
+        slow: Who is in a slow spell, (steps, workers).
+        typical: Mean seconds for the uncoded load given that state, (steps, workers).
+    """
+
+    slow: Bools
+    typical: Floats
+
+    def slowed(self, by: Floats, slow: Bools | None = None) -> Truth:
+        """Return the truth of times that are `by` times as long for a lasting reason.
+
+        Args:
+            by: Factors that (steps, workers) can be multiplied with.
+            slow: Who is in a slow spell because of it, (steps, workers).
+        """
+        spells = self.slow if slow is None else self.slow | slow
+        return Truth(spells, self.typical * by)
+
+    def between(self, first: int, last: int) -> Truth:
+        """Return steps `first` to `last` - 1, without copying."""
+        return Truth(self.slow[first:last], self.typical[first:last])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Times:
     r"""How long each worker takes in each step, in seconds.
 
@@ -46,10 +84,12 @@ class Times:
     Attributes:
         fixed: Paid once a step before the first part, (steps, workers).
         unit: For the uncoded load, in proportion to the load; inf: dead.
+        truth: The state behind them, if whoever drew them knows.
     """
 
     fixed: Floats
     unit: Floats
+    truth: Truth | None = None
 
     def __post_init__(self) -> None:
         fixed, unit = _frozen("fixed", self.fixed), _frozen("unit", self.unit)
@@ -84,7 +124,34 @@ class Times:
     def between(self, first: int, last: int) -> Times:
         """Return steps `first` to `last` - 1, without copying."""
         some = object.__new__(Times)
-        settle(some, fixed=self.fixed[first:last], unit=self.unit[first:last])
+        truth = None if self.truth is None else self.truth.between(first, last)
+        settle(
+            some,
+            fixed=self.fixed[first:last],
+            unit=self.unit[first:last],
+            truth=truth,
+        )
+        return some
+
+    def slowed(self, by: Floats, slow: Bools | None = None) -> Times:
+        """Return times that are `by` times as long for a lasting reason.
+
+        Args:
+            by: Factors that (steps, workers) can be multiplied with.
+            slow: Who is in a slow spell because of it, (steps, workers).
+        """
+        truth = None if self.truth is None else self.truth.slowed(by, slow)
+        return Times(self.fixed * by, self.unit * by, truth)
+
+    def seated(self, seats: NDArray[np.intp]) -> Times:
+        """Return the times of the workers in these seats, (steps, seats)."""
+        some = object.__new__(Times)
+        settle(
+            some,
+            fixed=np.take_along_axis(self.fixed, seats, axis=1),
+            unit=np.take_along_axis(self.unit, seats, axis=1),
+            truth=None,
+        )
         return some
 
 

@@ -12,9 +12,11 @@ from codedgrad.schemes.build import Family, build_from, parse
 from codedgrad.schemes.clustered import clustered
 from codedgrad.schemes.coded import Coded
 from codedgrad.schemes.cyclic import cyclic
+from codedgrad.schemes.dynamic import Dynamic, dynamic
 from codedgrad.schemes.erasurehead import erasurehead
 from codedgrad.schemes.fractional import fractional
 from codedgrad.schemes.graph import edge_graph, vertex_graph
+from codedgrad.schemes.heterogeneous import Heterogeneous, heterogeneous
 from codedgrad.schemes.ignore import ignore
 from codedgrad.schemes.stochastic import stochastic
 from codedgrad.schemes.uncoded import uncoded
@@ -27,6 +29,8 @@ SCHEMES: dict[str, Family] = {
         fractional,
         cyclic,
         clustered,
+        dynamic,
+        heterogeneous,
         bernoulli,
         stochastic,
         erasurehead,
@@ -56,13 +60,17 @@ def build(
 __all__ = [
     "SCHEMES",
     "Coded",
+    "Dynamic",
+    "Heterogeneous",
     "bernoulli",
     "build",
     "clustered",
     "cyclic",
+    "dynamic",
     "edge_graph",
     "erasurehead",
     "fractional",
+    "heterogeneous",
     "ignore",
     "stochastic",
     "uncoded",

@@ -21,7 +21,7 @@ def bernoulli(
         copies: Mean number of workers that hold a part.
         budget: Seconds after which a step ends.
         count: Answers after which it ends.
-        decoding: `one-step` or `optimal`.
+        decoding: `one-step`, `optimal`, or `sum` (plain sum over COPIES).
         seed: Of the coin.
         pieces: Parts for each worker at the uncoded load.
     """

@@ -21,12 +21,15 @@ _SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*")
 def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, object]]:
     """Return the name and the options of a scheme written as `name(key=value, ...)`.
 
-    Options without a key go to the scheme's required ones, in their order.
+    Options without a key are the scheme's first ones, in their order. Values are
+    numbers, true or false, plain words, and lists of them in brackets.
 
     Example:
         >>> from codedgrad.schemes import SCHEMES
         >>> parse("clustered(5, tolerance=1, rule=threshold)", SCHEMES)
         ('clustered', {'clusters': 5, 'tolerance': 1, 'rule': 'threshold'})
+        >>> parse("stochastic(2, straggle=[0.1, 0.25])", SCHEMES)
+        ('stochastic', {'copies': 2, 'straggle': [0.1, 0.25]})
     """
     shape = _SHAPE.fullmatch(text)
     if shape is None:
@@ -34,16 +37,12 @@ def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, obj
             f"{text!r} is not a scheme", "a name, such as fractional(tolerance=1)"
         )
     name, inside = shape[1], shape[2] or ""
-    required = [
-        o
-        for o, default in options(_family(name, families)).items()
-        if default is inspect.Parameter.empty
-    ]
+    first = _without_a_key(_family(name, families))
     given: dict[str, object] = {}
-    for word in filter(None, (w.strip() for w in inside.split(","))):
+    for word in _words(inside, text):
         key, equals, value = (w.strip() for w in word.partition("="))
         if not equals:
-            free = [o for o in required if o not in given]
+            free = [o for o in first if o not in given]
             if not free:
                 raise InvalidScheme(
                     f"{text!r}: {word!r} has no name", "options written as key=value"
@@ -81,6 +80,29 @@ def options(family: Family) -> dict[str, object]:
     return {p.name: p.default for p in parameters}
 
 
+def _without_a_key(family: Family) -> list[str]:
+    """Return the options that may be given by their place alone."""
+    parameters = list(inspect.signature(family).parameters.values())[1:]
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+def _words(inside: str, text: str) -> list[str]:
+    """Split at the commas that are not inside brackets."""
+    words, depth = [""], 0
+    for letter in inside:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+        if depth not in (0, 1):
+            break
+    if depth:
+        advice = "lists such as [0.1, 0.2]"
+        raise InvalidScheme(f"{text!r} has an odd bracket", advice)
+    return [word.strip() for word in words if word.strip()]
+
+
 def _family(name: str, families: Mapping[str, Family]) -> Family:
     if name not in families:
         nearest = difflib.get_close_matches(name, families, n=1)
@@ -90,6 +112,10 @@ def _family(name: str, families: Mapping[str, Family]) -> Family:
 
 
 def _value(word: str) -> object:
+    if word.startswith("[") and word.endswith("]"):
+        return [_value(w) for w in map(str.strip, word[1:-1].split(",")) if w]
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
     for kind in (int, float):
         try:
             return kind(word)

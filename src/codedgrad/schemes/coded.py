@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from codedgrad.codes import Code, refined
 from codedgrad.codes.arguments import whole
 from codedgrad.core.code_plan import CodePlan
@@ -11,10 +13,25 @@ from codedgrad.core.history import History
 from codedgrad.core.rules import Decodable, First, Rule, Threshold, Within
 from codedgrad.errors import InvalidScheme
 
-__all__ = ["RULES", "Coded", "approximate", "exact", "title"]
+__all__ = [
+    "RULES",
+    "Coded",
+    "approximate",
+    "exact",
+    "rule_named",
+    "stopping",
+    "title",
+]
 
 _LONGEST = 2.0**23  # seconds; simulated times are exact up to here
-_USUAL = {"rule": "decodable", "pieces": 1, "seed": 0}
+_USUAL = {
+    "rule": "decodable",
+    "pieces": 1,
+    "seed": 0,
+    "placement": "random",
+    "weights": "equal",
+    "scaled": True,
+}
 
 RULES: dict[str, Rule] = {"decodable": Decodable(), "threshold": Threshold()}
 """Stop rules of exact schemes, by name."""
@@ -74,48 +91,81 @@ class Coded:
 def title(family: str, **options: object) -> str:
     """Return the name of a scheme, with the options that are not the usual ones.
 
+    Written so that `build` makes the same scheme of it: numbers with all their digits.
+
     Example:
         >>> title("cyclic", tolerance=2, rule="threshold", pieces=1)
         'cyclic(tolerance=2, rule=threshold)'
+        >>> title("stochastic", copies=2, straggle=[0.1, 0.25])
+        'stochastic(copies=2, straggle=[0.1, 0.25])'
     """
-    unusual = {
-        key: value
-        for key, value in options.items()
-        if value is not None and value != _USUAL.get(key)
-    }
-    inside = ", ".join(f"{key}={value}" for key, value in unusual.items())
-    return f"{family}({inside})" if inside else family
+    written = {key: _written(value) for key, value in options.items()}
+    unusual = [
+        f"{key}={word}"
+        for key, word in written.items()
+        if options[key] is not None and word != _written(_USUAL.get(key))
+    ]
+    return f"{family}({', '.join(unusual)})" if unusual else family
+
+
+def _written(value: object) -> str:
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(value)
 
 
 def exact(name: str, code: Code, rule: str, pieces: int) -> Coded:
     """Return the scheme that decodes a code exactly."""
+    return Coded(name, _cut(name, code, pieces), rule_named(rule))
+
+
+def rule_named(rule: str) -> Rule:
+    """Return a stop rule of exact schemes."""
     if not isinstance(rule, str) or rule not in RULES:
         raise InvalidScheme(f"rule = {rule!r} is not known", f"rule in {list(RULES)}")
-    return Coded(name, _cut(name, code, pieces), RULES[rule])
+    return RULES[rule]
 
 
 def approximate(
     name: str, code: Code, budget: float | None, count: int | None, pieces: int
 ) -> Coded:
     """Return the scheme that stops at a budget or a count, and takes what it has."""
-    family = name.partition("(")[0]
-    rule: Rule
+    rule = stopping(name.partition("(")[0], code, budget, count, Decodable())
+    return Coded(name, _cut(name, code, pieces), rule)
+
+
+def stopping(
+    family: str, code: Code, budget: float | None, count: int | None, before: Rule
+) -> Rule:
+    """Return the stop rule of an approximate scheme.
+
+    Args:
+        family: Its name.
+        code: Whose messages are counted.
+        budget: Seconds after which a step ends.
+        count: Answers after which it ends.
+        before: What may end it before the budget if there is no count.
+    """
     if budget is None and count is None:
         raise InvalidScheme(
             f"{family}: an approximate scheme must be told when to stop",
             "budget=SECONDS, or count=MESSAGES",
         )
-    rule = Decodable()
+    rule = before
     if count is not None:
         rule = First(whole(family, "count", count, least=1, most=code.messages))
-    if budget is not None:
-        if isinstance(budget, bool) or not isinstance(budget, int | float):
-            raise InvalidScheme(f"{family}: budget = {budget!r}", "a number of seconds")
-        if budget > _LONGEST:
-            advice = f"seconds up to {_LONGEST:.7g}, 97 days"
-            raise InvalidScheme(f"{family}: budget = {budget:g}", advice)
-        rule = Within(float(budget), rule)
-    return Coded(name, _cut(name, code, pieces), rule)
+    if budget is None:
+        return rule
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise InvalidScheme(f"{family}: budget = {budget!r}", "a number of seconds")
+    if budget > _LONGEST:
+        advice = f"seconds up to {_LONGEST:.7g}, 97 days"
+        raise InvalidScheme(f"{family}: budget = {budget:g}", advice)
+    return Within(float(budget), rule)
 
 
 def _cut(name: str, code: Code, pieces: int) -> Code:

@@ -10,6 +10,7 @@ def erasurehead(
     *,
     budget: float | None = None,
     count: int | None = None,
+    decoding: str = "any",
     pieces: int = 1,
 ) -> Coded:
     """Groups of COPIES replicas that may stop early and lack some groups.
@@ -19,10 +20,16 @@ def erasurehead(
         copies: Workers that hold a part; must divide `workers`.
         budget: Seconds after which a step ends.
         count: Answers after which it ends, as published.
+        decoding: `any` (one answer of a group) or `sum` (all of them over COPIES).
         pieces: Parts for each worker at the uncoded load.
     """
-    code = codes.erasurehead(workers, copies)
+    code = codes.erasurehead(workers, copies, decoding=decoding)
     name = title(
-        "erasurehead", copies=copies, budget=budget, count=count, pieces=pieces
+        "erasurehead",
+        copies=copies,
+        budget=budget,
+        count=count,
+        decoding=None if decoding == "any" else decoding,
+        pieces=pieces,
     )
     return approximate(name, code, budget, count, pieces)

@@ -1,15 +1,22 @@
-"""Ignore stragglers: the first few answers, scaled up. It drops data."""
+"""Ignore stragglers (IS-SGD): add up the first few answers. It drops data."""
 
 from dataclasses import replace
 
 from codedgrad import codes
-from codedgrad.codes.arguments import whole
-from codedgrad.codes.decoders import OneStep
+from codedgrad.codes.decoders import Decoder, Fixed, OneStep
 from codedgrad.core.rules import First
-from codedgrad.schemes.coded import Coded, title
+from codedgrad.errors import InvalidScheme
+from codedgrad.schemes.coded import Coded, stopping, title
 
 
-def ignore(workers: int, count: int, *, pieces: int = 1) -> Coded:
+def ignore(
+    workers: int,
+    count: int | None = None,
+    *,
+    budget: float | None = None,
+    scaled: bool = True,
+    pieces: int = 1,
+) -> Coded:
     """Take the first COUNT answers, scale them up, drop the rest (loses samples).
 
     A baseline only: whoever is always slow is never learnt from.
@@ -17,17 +24,17 @@ def ignore(workers: int, count: int, *, pieces: int = 1) -> Coded:
     Args:
         workers: Number of workers.
         count: Answers to wait for.
+        budget: Seconds after which a step ends.
+        scaled: Whether to make up for the answers that are missing; `false` just adds
+            those there are, as IS-SGD is published.
         pieces: Parts for each worker.
     """
-    count = whole("ignore", "count", count, least=1, most=workers)
+    if not isinstance(scaled, bool):
+        raise InvalidScheme(f"ignore: scaled = {scaled!r}", "true or false")
     plain = codes.uncoded(workers)
-    scaled = replace(
-        plain,
-        name=f"ignore(workers={workers})",
-        tolerance=None,
-        decoder=OneStep(plain.B, copies=1),
-        inner=None,
-    )
-    code = codes.refined(scaled, pieces)
-    name = title("ignore", count=count, pieces=pieces)
-    return Coded(name, code, First(count))
+    decoder: Decoder = OneStep(plain.B, copies=1) if scaled else Fixed(plain.B)
+    called = f"ignore(workers={workers}{'' if scaled else ', scaled=False'})"
+    code = replace(plain, name=called, tolerance=None, decoder=decoder, inner=None)
+    rule = stopping("ignore", code, budget, count, First(workers))
+    name = title("ignore", count=count, budget=budget, scaled=scaled, pieces=pieces)
+    return Coded(name, codes.refined(code, pieces), rule)

@@ -1,5 +1,7 @@
 """Stochastic gradient coding (SGC). Bitar, Wootters, El Rouayheb, 2019."""
 
+from collections.abc import Sequence
+
 from codedgrad import codes
 from codedgrad.schemes.coded import Coded, approximate, title
 
@@ -7,10 +9,12 @@ from codedgrad.schemes.coded import Coded, approximate, title
 def stochastic(
     workers: int,
     copies: int,
-    straggle: float,
+    straggle: float | Sequence[float],
     *,
     budget: float | None = None,
     count: int | None = None,
+    placement: str = "random",
+    weights: str = "equal",
     seed: int = 0,
     pieces: int = 1,
 ) -> Coded:
@@ -19,13 +23,17 @@ def stochastic(
     Args:
         workers: Number of workers.
         copies: Workers that hold a part.
-        straggle: Probability to be late; the mean is right if it is.
+        straggle: Probability to be late, one for all or `[one, per, worker]`; the mean
+            is right if it is.
         budget: Seconds after which a step ends.
         count: Answers after which it ends.
+        placement: `random` or `cyclic`.
+        weights: `equal` shares of a part, or `inverse-odds` (of being late).
         seed: Of the placement.
         pieces: Parts for each worker at the uncoded load.
     """
-    code = codes.stochastic(workers, copies, straggle, seed=seed)
+    where = {"placement": placement, "weights": weights}
+    code = codes.stochastic(workers, copies, straggle, **where, seed=seed)
     options = {"copies": copies, "straggle": straggle, "budget": budget, "count": count}
-    name = title("stochastic", **options, seed=seed, pieces=pieces)
+    name = title("stochastic", **options, **where, seed=seed, pieces=pieces)
     return approximate(name, code, budget, count, pieces)

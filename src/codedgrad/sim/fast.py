@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from codedgrad.codes import Code
 from codedgrad.codes.decoders import Bools, Fixed, Floats, OneStep, residuals
+from codedgrad.core import Scheme
 from codedgrad.core.rules import (
     Decodable,
     First,
@@ -27,9 +28,17 @@ from codedgrad.core.rules import (
     needed,
 )
 from codedgrad.delays import Times
-from codedgrad.schemes import Coded
+from codedgrad.schemes import Coded, Dynamic
+from codedgrad.sim.oracle import told
 
-__all__ = ["Outcome", "ends", "has_fast_path", "outcome", "step_seconds"]
+__all__ = [
+    "Outcome",
+    "as_code",
+    "ends",
+    "has_fast_path",
+    "outcome",
+    "step_seconds",
+]
 
 Ints: TypeAlias = NDArray[np.intp]
 
@@ -58,10 +67,23 @@ class Outcome:
 
 
 def has_fast_path(scheme: object) -> bool:
-    """Whether a scheme can be evaluated without events."""
-    if not isinstance(scheme, Coded):
-        return False
-    return ends.dispatch(type(scheme.rule)) is not ends.dispatch(object)
+    """Whether a scheme can be evaluated without events.
+
+    An oracle's seats do not depend on what was seen, so they are known beforehand.
+    """
+    if isinstance(scheme, Coded) or (isinstance(scheme, Dynamic) and scheme.is_oracle):
+        return ends.dispatch(type(scheme.rule)) is not ends.dispatch(object)
+    return False
+
+
+def as_code(scheme: Scheme, times: Times) -> tuple[Coded, Times]:
+    """Return the code a scheme follows, and the times of those who play its workers."""
+    if isinstance(scheme, Coded):
+        return scheme, times
+    oracle = told(scheme, times)
+    assert isinstance(oracle, Dynamic)  # nothing else has a fast path
+    seats = oracle.all_seats(np.isfinite(times.fixed + times.unit))
+    return Coded(oracle.name, oracle.code, oracle.rule), times.seated(seats)
 
 
 def step_seconds(scheme: Coded, times: Times) -> Floats:

@@ -22,8 +22,15 @@ from codedgrad.delays import Delays, Times, draw
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import Coded
 from codedgrad.sim.driver import Simulator, Watch
-from codedgrad.sim.fast import Outcome, has_fast_path, outcome, step_seconds
+from codedgrad.sim.fast import (
+    Outcome,
+    as_code,
+    has_fast_path,
+    outcome,
+    step_seconds,
+)
 from codedgrad.sim.machine import Machine
+from codedgrad.sim.oracle import told
 
 __all__ = ["Result", "compare", "end_times", "run_events", "run_fast"]
 
@@ -129,7 +136,7 @@ def compare(
     fast = {
         place: scheme
         for place, scheme in enumerate(schemes)
-        if machine.is_ideal and isinstance(scheme, Coded) and has_fast_path(scheme)
+        if machine.is_ideal and has_fast_path(scheme)
     }
     outcomes: list[list[Outcome]] = [[] for _ in schemes]
 
@@ -137,8 +144,11 @@ def compare(
         return draw(delays, steps=steps, workers=n, seed=seed, run=run)
 
     def evaluate(run: int) -> list[list[Outcome]]:
-        blocks = list(_blocks(sample(run)))
-        return [[outcome(s, block) for block in blocks] for s in fast.values()]
+        times = sample(run)
+        return [
+            [outcome(code, block) for block in _blocks(seated)]
+            for code, seated in (as_code(scheme, times) for scheme in fast.values())
+        ]
 
     if fast:
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
@@ -185,7 +195,7 @@ def run_events(
 ) -> Outcome:
     """Run a scheme on the event-driven simulator."""
     simulator = Simulator(
-        scheme,
+        told(scheme, times),
         capabilities=machine.capabilities,
         patience=machine.patience(times, scheme),
         latency=machine.latency,

@@ -6,7 +6,7 @@ and the decoding are real, the clock is not. So loss can be drawn against second
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from codedgrad.delays import Delays, draw
 from codedgrad.jobs import Descent, Floats, Gradient, Job, NumpyJob, Training, Update
 from codedgrad.sim.driver import Simulator, Step, Watch
 from codedgrad.sim.machine import Machine
+from codedgrad.sim.oracle import told
 
 __all__ = ["Gradient", "Training", "Update", "train"]
 
@@ -32,6 +33,7 @@ def train(
     seed: int = 0,
     machine: Machine | None = None,
     watch: Watch | None = None,
+    samples: float | None = None,
 ) -> Training[Step]:
     r"""Train by gradient descent, with every step's sum got as the scheme gets it.
 
@@ -51,6 +53,8 @@ def train(
         seed: Of the delays; the same seed gives the same delays for every scheme.
         machine: What the simulated engine can do.
         watch: Told every event and the commands it led to.
+        samples: Of a whole step; divide by them rather than by the decoded number,
+            which keeps a sum unbiased that is so; None: by the decoded number.
 
     Example:
         >>> from codedgrad.delays import ShiftedExponential
@@ -64,10 +68,10 @@ def train(
     """
     machine = machine or Machine()
     times = draw(delays, steps=steps, workers=scheme.workers, seed=seed)
-    descent = Descent(parameters, steps, rate, update, evaluate)
+    descent = Descent(parameters, steps, rate, update, evaluate, samples=samples)
     carried = _Sums(NumpyJob(gradient, len(descent.parameters)), descent.parameters)
     simulator = Simulator(
-        scheme,
+        told(scheme, times),
         capabilities=machine.capabilities,
         patience=machine.patience(times, scheme),
         latency=machine.latency,
@@ -136,3 +140,15 @@ class _Sums:
         if used:
             rows = np.stack([self._sent[message][1] for _, message, _ in used])
             self.total = np.array([a for _, _, a in used]) @ rows
+
+    def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
+        """Return (one, other, inner product of their gradients) of all pairs."""
+        ordered, size = sorted(messages), self._job.layout.gradient
+        rows = np.stack([self._sent[message][1][:size] for message in ordered])
+        with np.errstate(over="ignore", invalid="ignore"):
+            table = rows @ rows.T
+        return tuple(
+            (one, other, float(table[i, i + j]))
+            for i, one in enumerate(ordered)
+            for j, other in enumerate(ordered[i:])
+        )

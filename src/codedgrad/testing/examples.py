@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from codedgrad.schemes import (
     Coded,
+    Dynamic,
+    Heterogeneous,
     bernoulli,
     clustered,
     cyclic,
+    dynamic,
     edge_graph,
     erasurehead,
     fractional,
+    heterogeneous,
     ignore,
     stochastic,
     uncoded,
@@ -21,7 +25,7 @@ from codedgrad.schemes import (
 
 __all__ = ["EXAMPLES"]
 
-EXAMPLES: tuple[Coded, ...] = (
+EXAMPLES: tuple[Coded | Dynamic | Heterogeneous, ...] = (
     uncoded(4),
     uncoded(6, pieces=3),
     ignore(6, 4),
@@ -31,6 +35,11 @@ EXAMPLES: tuple[Coded, ...] = (
     cyclic(6, 1, rule="threshold"),
     clustered(6, 2, 1),
     clustered(8, 2, 1, rule="threshold", pieces=2),
+    dynamic(6, 2, 1),
+    dynamic(8, 2, 1, state="late", storage="cluster", rule="threshold", pieces=2),
+    heterogeneous(6, budget=2.0),
+    heterogeneous(6, count=4, decoding="gram", correlation="learnt", pieces=2),
+    heterogeneous(6, budget=2.0, straggle=[0.1, 0.2, 0.4, 0.5, 0.3, 0.1], cap=3.0),
     bernoulli(6, 2, budget=2.0),
     bernoulli(6, 2, count=4, decoding="optimal"),
     stochastic(6, 2, 0.2, budget=3.0),

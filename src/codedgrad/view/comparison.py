@@ -114,8 +114,12 @@ def compared(results: Sequence[Result]) -> list[Row]:
 
 
 def load_of(scheme: Scheme) -> float:
-    """Return the largest number of uncoded loads that a worker computes."""
-    return max(map(len, scheme.placement)) * scheme.workers / scheme.parts
+    """Return the largest number of uncoded loads that a worker computes.
+
+    Where a worker stores more than it computes in a step, its scheme has a `load`.
+    """
+    stored = max(map(len, scheme.placement))
+    return float(getattr(scheme, "load", stored)) * scheme.workers / scheme.parts
 
 
 def ratio(result: Result, other: Result) -> Ratio:
