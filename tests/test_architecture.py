@@ -92,7 +92,7 @@ def test_every_public_name_exists_and_is_documented() -> None:
 def test_the_public_surface_of_codes() -> None:
     families = {
         "uncoded", "fractional", "cyclic", "clustered", "bernoulli", "stochastic",
-        "vertex_graph", "edge_graph", "erasurehead",
+        "vertex_graph", "edge_graph", "erasurehead", "heterogeneous", "proportional",
     }  # fmt: skip
     assert set(codes.FAMILIES) == families
     assert families <= set(codes.__all__)

@@ -1,5 +1,6 @@
 """The mean error of codes, to every digit of the table it is compared with."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -293,7 +294,7 @@ def test_dense_codes_of_many_workers_are_solved_one_by_one(
     heard = np.ones((1, 60), dtype=bool)
     heard[0, 7] = False
     with monkeypatch.context() as patch:
-        patch.setattr("codedgrad.codes.expected._LARGEST", 0)
+        patch.setattr(sys.modules["codedgrad.codes.expected"], "_LARGEST", 0)
         alone = least_squares(decoder, heard)
     np.testing.assert_array_equal(alone, decoder.weights(heard))
     together = least_squares(decoder, heard)

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from codedgrad import schemes
@@ -10,6 +11,9 @@ from codedgrad.codes import cyclic as cyclic_code
 from codedgrad.core import Decodable, First, History, Scheme, Threshold, Within
 from codedgrad.errors import CodedgradError, InvalidCode, InvalidScheme
 from codedgrad.schemes import SCHEMES, Coded, Dynamic, Heterogeneous, build
+from codedgrad.schemes.build import build_from, parse
+from codedgrad.schemes.coded import title
+from codedgrad.schemes.proportional import proportional
 from codedgrad.testing import EXAMPLES, check_code, check_scheme
 
 
@@ -68,6 +72,71 @@ def test_ignoring_scales_the_first_answers_up() -> None:
     assert weights.tolist() == [[4 / 3, 4 / 3, 0.0, 4 / 3]]
 
 
+def test_ignoring_may_stop_by_the_clock_and_may_leave_the_scale_alone() -> None:
+    by_clock = schemes.ignore(4, budget=2.0, scaled=False)
+    assert by_clock.rule == Within(2.0, First(4))
+    assert by_clock.name == "ignore(budget=2.0, scaled=false)"
+    both = schemes.ignore(4, 3, budget=2.0)
+    assert both.rule == Within(2.0, First(3))
+    heard = by_clock.code.pattern([0, 3])[None]
+    assert by_clock.code.decoder.weights(heard).tolist() == [[1.0, 0.0, 0.0, 1.0]]
+    assert both.code.decoder.weights(heard).tolist() == [[2.0, 0.0, 0.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "heard", "weights"),
+    [
+        ("bernoulli(2, count=2, decoding=sum)", [0, 2], [0.5, 0, 0.5, 0]),
+        ("erasurehead(2, count=2, decoding=sum)", [0, 1], [0.5, 0.5, 0, 0]),
+        ("erasurehead(2, count=2)", [0, 1], [1, 0, 0, 0]),
+    ],
+)
+def test_published_comparisons_add_up_answers_over_their_copies(
+    text: str, heard: list[int], weights: list[float]
+) -> None:
+    scheme = build(text, workers=4)
+    assert scheme.name.partition("(")[2] in text.replace("(2", "(copies=2")
+    found = scheme.code.decoder.weights(scheme.code.pattern(heard)[None])
+    assert found.tolist() == [weights]
+    assert scheme.tolerance is None
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        schemes.stochastic(3, 2, [0.1, 1 / 3, 0.7], budget=1.0),
+        schemes.stochastic(3, 2, np.array([0.1, 1 / 3, 0.7]), count=np.int64(2)),
+        schemes.stochastic(
+            3, 2, (0.1, 0.2, 0.4), placement="cyclic", weights="inverse-odds", count=2
+        ),
+        schemes.stochastic(3, 2, np.float64(0.1), count=2),
+        schemes.ignore(3, budget=0.1, scaled=False, pieces=2),
+        schemes.ignore(3, 2),
+        schemes.erasurehead(4, 2, budget=1.5, decoding="sum"),
+        schemes.bernoulli(4, 2, budget=1.5, decoding="sum"),
+        proportional(3, 1, [1, 1.5, 2.25]),
+    ],
+    ids=str,
+)
+def test_lists_and_switches_can_be_read_back_with_all_their_digits(
+    scheme: Coded,
+) -> None:
+    families = {**SCHEMES, "proportional": proportional}
+    name, given = parse(scheme.name, families)
+    again = build_from(families, name, scheme.workers, given)
+    assert again.name == scheme.name
+    assert again.rule == scheme.rule
+    assert (again.code.B != scheme.code.B).nnz == 0
+
+
+def test_only_what_is_unusual_is_in_a_name() -> None:
+    usual = {"placement": "random", "weights": "equal", "seed": 0, "pieces": 1}
+    name = schemes.stochastic(4, 2, 0.25, count=3, **usual).name
+    assert name == "stochastic(copies=2, straggle=0.25, count=3)"
+    assert schemes.ignore(4, 3, scaled=True).name == "ignore(count=3)"
+    assert title("any", listed=[True, "word", 2]) == "any(listed=[true, word, 2])"
+
+
 def test_pieces_cut_parts_and_change_nothing_else() -> None:
     whole, cut = schemes.cyclic(5, 2), schemes.cyclic(5, 2, pieces=3)
     assert cut.parts == 3 * whole.parts
@@ -110,6 +179,16 @@ def test_a_plan_is_new_for_every_step() -> None:
         ("fractional(3)", "tolerance \\+ 1 = 4 must divide workers = 6"),
         ("cyclic(one)", "tolerance must be a whole number, got 'one'"),
         ("ignore(7)", "count = 7 is out of range"),
+        ("ignore", "must be told when to stop; try budget=SECONDS"),
+        ("ignore(2, 3)", "'3' has no name; try options written as key=value"),
+        ("ignore(2, scaled=2)", "scaled = 2; try true or false"),
+        ("stochastic(2, [0.1, 0.2, count=2)", "has an odd bracket; try lists such as"),
+        ("stochastic(2, 0.1], count=2)", "has an odd bracket"),
+        ("stochastic(2, [[0.1]], count=2)", r"straggle has shape \(1, 1\)"),
+        ("stochastic(2, [0.1, 0.2], count=2)", r"straggle has shape \(2,\)"),
+        ("stochastic(2, [a, b], count=2)", "straggle must be numbers"),
+        ("stochastic(2, 0.1, count=2, weights=odd)", "weights = 'odd' is not known"),
+        ("erasurehead(2, count=2, decoding=all)", "decoding = 'all' is not known"),
         ("uncoded(pieces=0)", "pieces = 0 is out of range"),
     ],
 )

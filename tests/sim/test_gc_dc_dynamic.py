@@ -6,6 +6,7 @@ here by sorting arrival times. Stop rule threshold unless said; workers cancel a
 The tables are reference figures of our own, not those of the papers.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -124,9 +125,9 @@ def ratio(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 RUNS, STEPS = 240, 300
 
 SETTINGS = [
-    pytest.param(setting, marks=pytest.mark.xdist_group(f"gc-dc {setting}"), id=str(setting))
-    for setting in (A, B)
-]  # fmt: skip
+    pytest.param(each, marks=pytest.mark.xdist_group(f"gc-dc {each}"), id=each.name)
+    for each in (A, B)
+]
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def test_the_better_a_scheme_knows_the_future_the_faster_it_is(
     ordered = (
         found.base.least, found.perfect, found.imperfect, found.base.sc, found.base.gc,
     )  # fmt: skip
-    for better, worse in zip(ordered, ordered[1:], strict=False):
+    for better, worse in itertools.pairwise(ordered):
         value, error = ratio(better, worse)
         assert value < 1 - 10 * error
 
@@ -186,8 +187,8 @@ def test_the_better_a_scheme_knows_the_future_the_faster_it_is(
 def test_greedy_and_by_rows_cost_a_little_more_than_exact(
     tables: dict[str, Table],
 ) -> None:
-    # Paired; the standard error of 60 runs is 0.006.
-    runs = 60
+    # Paired; the standard error of 40 runs is 0.008.
+    runs = 40
     others = [dc(2, PERFECT, spread="greedy"), dc(2, PERFECT, storage="slot")]
     exact = table(A, tables).perfect[:runs]
     for scheme, other in zip(
@@ -315,10 +316,11 @@ def test_among_workers_of_unequal_speed_tiers_are_better_than_states(
     rows = [("SC", base.sc, static)]
     for spread, expected in (("exact", by_state), ("tiers", by_tiers)):
         if expected is not None:
-            both = [dc(r, state, spread=spread) for state in (PERFECT, IMPERFECT)]
+            states = (PERFECT, IMPERFECT)
+            both = [dc(r, state, spread=spread) for state in states]
             found = seconds(both, law, steps, runs)
-            for scheme, took, known in zip(both, found, expected, strict=True):
-                rows.append((f"{spread} {scheme.name[41:58]}", took, known))
+            for state, took, known in zip(states, found, expected, strict=True):
+                rows.append((f"{spread} {state}", took, known))
     for name, took, known in rows:
         value, error = ratio(took[:, 1:], base.gc[:, 1:])
         print(f"r={r} {law}: {name} {value:.4f} +- {error:.4f} of {known}")
@@ -326,14 +328,18 @@ def test_among_workers_of_unequal_speed_tiers_are_better_than_states(
 
 
 def test_mean_speeds_that_are_measured_are_nearly_as_good_as_if_known() -> None:
-    # 0.537 and 0.516 of GC in the table: 1.04. Paired; its standard error is 0.01.
-    runs, steps = 6, 150
+    # 0.537 and 0.516 of GC in the table, 1.04; here 1.014 +- 0.008 in 24 runs. Paired.
+    runs, steps = 10, 100
+    law = Unequal()
     known, measured = seconds(
-        [dc(2, PERFECT, spread="tiers"), dc(2, "speed")], Unequal(), steps, runs
+        [dc(2, PERFECT, spread="tiers"), dc(2, "speed")], law, steps, runs
     )
-    value, error = ratio(measured[:, 10:], known[:, 10:])
-    print(f"measured speeds: {value:.4f} +- {error:.4f} of known ones")
-    assert value == pytest.approx(1.04, abs=0.04)
+    value, error = ratio(measured, known)
+    of_gc = ratio(measured, baselines(law, 2, steps, runs).gc)
+    print(f"measured speeds: {value:.4f} +- {error:.4f} of known, {of_gc} of GC")
+    assert 0.97 <= value <= 1.06
+    assert abs(of_gc[0] - 0.537) <= 0.02 + 2 * of_gc[1]
+    assert of_gc[1] < 0.03
 
 
 # -- identities ------------------------------------------------------------------------
@@ -413,9 +419,9 @@ def test_on_every_path_no_clusters_beat_the_bound_nor_wait_longer_than_one_clust
     state: str, law: Delays
 ) -> None:
     for workers, clusters, r in ((12, 4, 2), (12, 3, 3)):
-        times = draw(law, steps=30, workers=workers, seed=7)
+        times = draw(law, steps=20, workers=workers, seed=7)
         done = r * times.unit
-        apart = done.reshape(30, clusters, workers // clusters)
+        apart = done.reshape(20, clusters, workers // clusters)
         gc = kth(done, workers - r + 1)
         least = kth(done, workers - clusters * (r - 1))
         sc = kth(apart, workers // clusters - r + 1).max(axis=-1)
@@ -519,7 +525,7 @@ def test_on_every_path_by_events_the_order_of_the_bounds_holds(
 
 @pytest.mark.parametrize(
     ("clusters", "r", "sooner"),
-    [(5, 2, True), (5, 3, False), (4, 3, True), (2, 3, True)],
+    [(5, 2, True), (2, 2, True), (10, 2, False), (5, 3, False), (4, 3, False)],
 )
 def test_asking_whether_it_decodes_is_never_slower_than_counting(
     clusters: int, r: int, sooner: bool
@@ -657,7 +663,7 @@ def test_training_takes_the_path_of_gradient_descent_with_few_messages() -> None
     assert len(path) == 120
     assert off < 1e-12
     moved = {tuple(sorted(clusters.items())) for clusters in cluster_of}
-    assert len(moved) > 20  # clusters were formed anew
+    assert len(moved) > 10  # clusters were formed anew
     heard = []
     for step, clusters in zip(run.steps, cluster_of, strict=True):
         counts = np.bincount([clusters[w] for w in step.heard], minlength=P)

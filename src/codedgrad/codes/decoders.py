@@ -111,15 +111,7 @@ class LeastSquares:
 
     def decodable(self, heard: Bools) -> Bools:
         """Return which patterns have residual 0; no solve where a part is absent."""
-        exact = self._covered(heard)
-        some = np.flatnonzero(exact)
-        if some.size:
-            exact[some] = residuals(self._B, self.weights(heard[some])) <= EXACT
-        return exact
-
-    def _covered(self, heard: Bools) -> Bools:
-        holders = combine(heard.astype(np.float64), abs(self._B))
-        return np.asarray(np.all(holders > 0, axis=1))
+        return _exact_if_covered(self, self._B, heard)
 
     def _recall(self, pattern: bytes) -> Floats:
         answer = self._known.pop(pattern, None)
@@ -140,6 +132,16 @@ class LeastSquares:
             answer[heard] = _least_squares(rows[:, parts].T, self._target[parts])
         answer.flags.writeable = False
         return answer
+
+
+def _exact_if_covered(decoder: Decoder, B: Matrix, heard: Bools) -> Bools:
+    """Return which patterns are exact; no weights are found where a part is absent."""
+    holders = combine(heard.astype(np.float64), abs(B))
+    exact = np.asarray(np.all(holders > 0, axis=1))
+    some = np.flatnonzero(exact)
+    if some.size:
+        exact[some] = residuals(B, decoder.weights(heard[some])) <= EXACT
+    return exact
 
 
 def _least_squares(A: Any, target: Floats) -> Floats:
@@ -364,6 +366,10 @@ class GramLeastSquares(Prescribed):
         """Return the weights of least error."""
         return self.general.weights(heard)
 
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns have residual 0; no solve where a part is absent."""
+        return _exact_if_covered(self, self._B, heard)
+
 
 class Debiased(Prescribed):
     """The weights that another decoder finds for another matrix.
@@ -383,3 +389,7 @@ class Debiased(Prescribed):
     def weights(self, heard: Bools) -> Floats:
         """Return the weights found for the other matrix."""
         return self.general.weights(heard)
+
+    def decodable(self, heard: Bools) -> Bools:
+        """Return which patterns have residual 0; no solve where a part is absent."""
+        return _exact_if_covered(self, self._B, heard)

@@ -167,8 +167,7 @@ class _Normal:
         rows = B / norms[:, None]
         gram = rows @ rows.T
         first = [
-            min(i, int(np.argmax(row[: i + 1] != 0))) if row[: i + 1].any() else i
-            for i, row in enumerate(gram)
+            int(np.argmax(np.append(row[:i] != 0, True))) for i, row in enumerate(gram)
         ]
         return cls(gram, rows @ target, norms, first)
 

@@ -18,6 +18,7 @@ from codedgrad.schemes.fractional import fractional
 from codedgrad.schemes.graph import edge_graph, vertex_graph
 from codedgrad.schemes.heterogeneous import Heterogeneous, heterogeneous
 from codedgrad.schemes.ignore import ignore
+from codedgrad.schemes.proportional import proportional
 from codedgrad.schemes.stochastic import stochastic
 from codedgrad.schemes.uncoded import uncoded
 
@@ -29,6 +30,7 @@ SCHEMES: dict[str, Family] = {
         fractional,
         cyclic,
         clustered,
+        proportional,
         dynamic,
         heterogeneous,
         bernoulli,
@@ -72,6 +74,7 @@ __all__ = [
     "fractional",
     "heterogeneous",
     "ignore",
+    "proportional",
     "stochastic",
     "uncoded",
     "vertex_graph",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from codedgrad.core.plan import Scheme
 from codedgrad.errors import InvalidScheme
 
-__all__ = ["build_from", "options", "parse"]
+__all__ = ["apart", "build_from", "options", "parse"]
 
 Family = Callable[..., Scheme]
 """What makes a scheme: a function of the number of workers and of its options."""
@@ -39,7 +39,11 @@ def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, obj
     name, inside = shape[1], shape[2] or ""
     first = _without_a_key(_family(name, families))
     given: dict[str, object] = {}
-    for word in _words(inside, text):
+    words = apart(inside)
+    if words is None:
+        advice = "lists such as [0.1, 0.2]"
+        raise InvalidScheme(f"{text!r} has an odd bracket", advice)
+    for word in words:
         key, equals, value = (w.strip() for w in word.partition("="))
         if not equals:
             free = [o for o in first if o not in given]
@@ -86,21 +90,23 @@ def _without_a_key(family: Family) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _words(inside: str, text: str) -> list[str]:
-    """Split at the commas that are not inside brackets."""
+def apart(inside: str) -> list[str] | None:
+    """Split at the commas that are not inside brackets; None if a bracket is odd.
+
+    Example:
+        >>> apart("2, straggle=[0.1, 0.2]")
+        ['2', 'straggle=[0.1, 0.2]']
+    """
     words, depth = [""], 0
     for letter in inside:
-        depth += (letter == "[") - (letter == "]")
+        depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and depth == 0:
             words.append("")
         else:
             words[-1] += letter
-        if depth not in (0, 1):
+        if depth < 0:
             break
-    if depth:
-        advice = "lists such as [0.1, 0.2]"
-        raise InvalidScheme(f"{text!r} has an odd bracket", advice)
-    return [word.strip() for word in words if word.strip()]
+    return None if depth else [word.strip() for word in words if word.strip()]
 
 
 def _family(name: str, families: Mapping[str, Family]) -> Family:

@@ -8,6 +8,7 @@ import numpy as np
 
 from codedgrad.codes import Code, refined
 from codedgrad.codes.arguments import whole
+from codedgrad.codes.decoders import Prescribed
 from codedgrad.core.code_plan import CodePlan
 from codedgrad.core.history import History
 from codedgrad.core.rules import Decodable, First, Rule, Threshold, Within
@@ -134,7 +135,11 @@ def approximate(
     name: str, code: Code, budget: float | None, count: int | None, pieces: int
 ) -> Coded:
     """Return the scheme that stops at a budget or a count, and takes what it has."""
-    rule = stopping(name.partition("(")[0], code, budget, count, Decodable())
+    # Weights by a rule may be exact by chance, now and not later: to stop there, and
+    # only there, would spoil a mean that is right.
+    by_rule = isinstance(code.decoder, Prescribed)
+    before = First(code.messages) if by_rule else Decodable()
+    rule = stopping(name.partition("(")[0], code, budget, count, before)
     return Coded(name, _cut(name, code, pieces), rule)
 
 

@@ -47,7 +47,7 @@ def exact(grid: Grid, slow: Bools) -> tuple[int, ...]:
         >>> from codedgrad.schemes.grid import Grid
         >>> grid = Grid(clusters=2, shifts=((0, 1),) * 2)  # 0 and 2 share a cluster
         >>> exact(grid, np.array([True, False, True, False]))
-        (0, 3, 1, 2)
+        (0, 1, 2, 3)
     """
     costs = slow[:, None] * _marginals(grid)[None, :]
     return _assign(grid, costs)

@@ -10,11 +10,11 @@ from pathlib import PurePath
 
 from codedgrad.delays import MODELS, traces
 from codedgrad.errors import InvalidDelays
+from codedgrad.schemes.build import apart
 
 __all__ = ["keys_of", "table_of"]
 
 _SHAPE = re.compile(r"([A-Za-z_-]+)\s*(?:\((.*)\))?", re.DOTALL)
-_OPENING, _CLOSING = "([{", ")]}"
 
 
 def table_of(text: str) -> dict[str, object]:
@@ -57,7 +57,10 @@ def keys_of(kind: str) -> dict[str, bool]:
 
 def _values(kind: str, inside: str, text: str) -> dict[str, object]:
     known, given = keys_of(kind), dict[str, object]()
-    for word in _words(inside, text):
+    words = apart(inside)
+    if words is None:
+        raise InvalidDelays("delays", f"{text!r} has an odd bracket", "closing it")
+    for word in words:
         key, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not value:
             problem = f"{word!r} in {text!r} is not key=value"
@@ -68,20 +71,6 @@ def _values(kind: str, inside: str, text: str) -> dict[str, object]:
         alone = known.get(key, False) and not isinstance(plain, list)
         given[key] = [plain] if alone else plain
     return given
-
-
-def _words(inside: str, text: str) -> list[str]:
-    """Split at the commas that are not inside brackets."""
-    words, depth = [""], 0
-    for letter in inside:
-        depth += (letter in _OPENING) - (letter in _CLOSING)
-        if letter == "," and depth == 0:
-            words.append("")
-        else:
-            words[-1] += letter
-    if depth:
-        raise InvalidDelays("delays", f"{text!r} has an odd bracket", "closing it")
-    return [word.strip() for word in words if word.strip()]
 
 
 def _value(word: str) -> object:

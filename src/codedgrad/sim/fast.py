@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.codes import Code
-from codedgrad.codes.decoders import Bools, Fixed, Floats, OneStep, residuals
+from codedgrad.codes.decoders import Bools, Floats, Prescribed, residuals
 from codedgrad.core import Scheme
 from codedgrad.core.rules import (
     Decodable,
@@ -231,7 +231,7 @@ def _decodable(rule: Decodable, code: Code, arrivals: Floats) -> Floats:
         return _threshold(Threshold(), code, arrivals)
     apart = arrivals.reshape(len(arrivals) * count, inner.messages)
     order = np.argsort(apart, axis=1, kind="stable")
-    if isinstance(inner.decoder, Fixed | OneStep):
+    if isinstance(inner.decoder, Prescribed):
         last = _scan(inner, order)
     elif inner.messages <= _TABLE:
         last = _look_up(inner, order)
