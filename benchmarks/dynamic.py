@@ -42,7 +42,7 @@ from codedgrad.sim import Machine, compare
 
 QUICK = "--quick" in sys.argv[1:]
 SEED = 1
-RUNS, STEPS = (20, 25) if QUICK else (60, 300)
+RUNS, STEPS = (12, 25) if QUICK else (60, 300)
 BY_EVENTS = 2 if QUICK else 8  # runs
 WORKERS, CLUSTERS = 20, 5
 FLOOR, FAST, SLOW = 0.01, 0.1, 1.0  # seconds a part
