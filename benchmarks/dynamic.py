@@ -1,7 +1,9 @@
 """What forming clusters anew every step is worth, by what is known about workers.
 
-    python benchmarks/dynamic.py            # about five minutes
-    python benchmarks/dynamic.py --quick    # few steps, for a look
+    python benchmarks/dynamic.py [--quick] [--plot FILE.png]
+
+It takes about five minutes; `--quick` has few steps, for a look. `--plot` draws when it
+pays, and nothing else is done.
 
 Mean seconds of a step, of those of `cyclic` (GC) on the same delays; workers cancel at
 once. SC is `clustered`, LB waits for the fastest of all workers as if whoever turns out
@@ -21,6 +23,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,7 +250,94 @@ def refined(missed: list[str]) -> None:
                 missed.append(f"{name}: oracle < prev < SC")
 
 
+# -- the picture -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Some:
+    """So many workers are slow in every step, others in every other step."""
+
+    count: int
+
+    def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
+        order = rng.random((steps, workers)).argsort(axis=1).argsort(axis=1)
+        slow = order < self.count
+        mean = np.where(slow, SLOW, FAST)
+        unit = FLOOR + mean * rng.standard_exponential((steps, workers))
+        return Times(np.zeros(slow.shape), unit, Truth(slow, FLOOR + mean))
+
+
+def plot(path: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(8.4, 3.5), layout="constrained", width_ratios=(1.2, 1)
+    )
+    lasting(left)
+    counted(right)
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=8, loc="best")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+
+
+GC = cyclic(WORKERS, 1, rule="threshold")
+SC = clustered(WORKERS, CLUSTERS, 1, rule="threshold")
+
+
+def moving(state: str, shifts: str = "common") -> Dynamic:
+    return dynamic(WORKERS, CLUSTERS, 1, state=state, shifts=shifts, rule="threshold")
+
+
+def lasting(axes: Any) -> None:
+    """Draw the mean step by how long slowness lasts; a fifth is slow at any time."""
+    lines = {
+        "static clusters": (SC, "0.5", "-"),
+        "dynamic, learnt": (moving("hidden"), "tab:blue", "-"),
+        "dynamic, last step known": (moving("oracle-previous"), "tab:blue", "--"),
+        "dynamic, oracle": (moving("oracle"), "tab:blue", ":"),
+    }
+    lengths, found = (1.25, 2, 4, 8, 16, 32), []  # 1.25 steps: without any memory
+    for length in lengths:
+        law = Setting("", 2, 0.25 / length, 1 / length).delays
+        base, *each = means([GC, *(scheme for scheme, *_ in lines.values())], law, 12)
+        found.append([x / base for x in each])
+    for (name, (_, color, ls)), values in zip(
+        lines.items(), zip(*found, strict=True), strict=True
+    ):
+        axes.plot(lengths, values, color=color, ls=ls, marker=".", label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [f"{length:g}" for length in lengths])
+    axes.set_xlabel("how long slowness lasts (steps)")
+    axes.set_ylabel("mean step, of one cyclic code")
+    axes.set_ylim(0, 0.7)
+
+
+def counted(axes: Any) -> None:
+    """Draw the mean step by how many workers are slow in each, known to an oracle."""
+    lines = {
+        "one cyclic code": (GC, "0.75"),
+        "static clusters": (SC, "0.5"),
+        "dynamic, oracle": (moving("oracle", shifts="row"), "tab:blue"),
+    }
+    schemes, counts = [scheme for scheme, _ in lines.values()], range(11)
+    found = [means(schemes, Some(count), 8) for count in counts]
+    axes.axvline(CLUSTERS, color="0.9", lw=6, zorder=0)  # one in every cluster
+    for (name, (_, color)), values in zip(
+        lines.items(), zip(*found, strict=True), strict=True
+    ):
+        axes.plot(counts, values, color=color, marker=".", label=name)
+    axes.set_xlabel("slow workers, of 20 in 5 clusters")
+    axes.set_ylabel("mean step (s)")
+
+
 def main() -> int:
+    if "--plot" in sys.argv[1:]:
+        plot(sys.argv[sys.argv.index("--plot") + 1])
+        return 0
     missed: list[str] = []
     print(
         f"{WORKERS} workers in {CLUSTERS} clusters, {RUNS} runs of {STEPS} steps, "
