@@ -48,6 +48,9 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/stragglers.py
 	$(BIN)/python benchmarks/ddp.py
+	$(BIN)/python benchmarks/dynamic.py
+	$(BIN)/python benchmarks/heterogeneous.py
+	$(BIN)/python benchmarks/adaptive.py
 
 soak: .venv/dev ## the random tests, for many more draws
 	@$(BIN)/python -m pytest --hypothesis-profile=soak --timeout=3600 \

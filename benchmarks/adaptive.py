@@ -24,6 +24,7 @@ alike it need not, and mostly does not. Exit code 1 if an aim is missed.
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -66,10 +67,8 @@ def clusters() -> bool:
     law = Chain(ShiftedExponential(floor=PART, mean=0.1 * PART), SPELLS)
     delays = draw(law, steps=STEPS, workers=WORKERS, seed=SEED)
     seconds = take_turns(CLUSTERED, delays)
-    print(
-        f"clusters: {WORKERS} workers, {STEPS} steps each, by turns; {law}; seed {SEED}"
-    )
-    print("stop rule decodable\n")
+    about = f"clusters: {WORKERS} workers, {STEPS} steps each, by turns; {law}"
+    print(textwrap.fill(f"{about}; seed {SEED}; stop rule decodable", 79), end="\n\n")
     print(f"{'scheme':<18}{'mean s':>9}{'p95 s':>9}{'of clustered(2, 1)':>21}")
     for name, each in seconds.items():
         ratio = each.mean() / seconds[CLUSTERED[0]].mean()
