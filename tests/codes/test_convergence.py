@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from codedgrad.codes import Code, bounds, heterogeneous
+from codedgrad.codes import Code, bounds, expected, heterogeneous
 from codedgrad.codes.sparse import combine
 from codedgrad.errors import InvalidCode
 
@@ -99,6 +99,45 @@ def test_the_bound_of_the_squared_norm_holds_for_codes_without_negative_mass() -
     assert alike == pytest.approx(most)
 
 
+def test_under_a_cap_the_squared_norm_is_bounded_by_the_error_of_the_code_itself() -> (
+    None
+):
+    p = np.array([0.01] + [0.9] * 9)  # the odds of one are 891 times those of others
+    code = heterogeneous(N, p, cap=2)
+    error = expected(code, p).aligned
+    assert error == pytest.approx(0.64, abs=0.001)
+    assert bounds.unbiased_error(p) == pytest.approx(0.01)
+    heard = (np.arange(2**N)[:, None] >> np.arange(N)) & 1 == 1
+    law = np.prod(np.where(heard, 1 - p, p), axis=1)
+    c = combine(code.decoder.weights(heard), code.B)
+    alike = law @ np.square(c.sum(axis=1))  # for gradients all alike, C = 1
+    given = {"convexity": 2.0, "largest": 1.0}
+    found = bounds.convergence(1, N, error=error, **given)  # 4 M / 4
+    assert alike == pytest.approx(found)
+    assert alike > 1.6 * bounds.convergence(1, N, p, **given)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        G = rng.standard_normal((N, 3)) + rng.uniform(0, 3)
+        G /= np.linalg.norm(G, axis=1, keepdims=True)
+        assert law @ np.square(c @ G).sum(axis=1) <= found
+    for by in (0.95, 1.05):  # what `shrink` says of other codes than its own
+        best, other = 1 / (1 + error), by / (1 + error)
+        errors = [law @ np.square(k * c.sum(axis=1) / N - 1) for k in (best, other)]
+        assert errors[0] < errors[1]
+
+
+def test_an_error_takes_the_place_of_how_often_workers_are_late() -> None:
+    options = {"smoothness": 2.0, "largest": 3.0, "size": 0.5, "gap": 7.0}
+    known = bounds.stationarity(50, N, T15, **options)
+    error = bounds.unbiased_error(T15)
+    assert bounds.stationarity(50, N, error=error, **options) == known
+    assert bounds.stationarity(50, N, error=0, **options) == 2 * 7 / 25
+    given = {"convexity": 2.0, "largest": 3.0}
+    known = bounds.convergence(50, N, T15, **given)
+    assert bounds.convergence(50, N, error=error, **given) == known
+    assert bounds.convergence(50, N, error=0.0, **given) < known
+
+
 def test_the_bounds_are_what_they_say() -> None:
     S = np.sum((1 - T15) / T15)
     assert bounds.unbiased_error(T15) == pytest.approx(1 / S)
@@ -130,6 +169,28 @@ def test_the_bounds_are_what_they_say() -> None:
             ),
             "stationarity: size = 0.6 is more than 1 / smoothness; "
             "try a size up to 0.5",
+        ),
+        (
+            lambda: bounds.convergence(5, 3, convexity=1.0, largest=1.0),
+            "convergence: the noise of a step must be given, and once; "
+            "try either straggle or error",
+        ),
+        (
+            lambda: bounds.convergence(
+                5, 3, [0.1], convexity=1.0, largest=1.0, error=0.5
+            ),
+            "convergence: the noise of a step must be given, and once; "
+            "try either straggle or error",
+        ),
+        (
+            lambda: bounds.convergence(5, 3, convexity=1.0, largest=1.0, error=-0.5),
+            "convergence: error = -0.5; try a number above 0",
+        ),
+        (
+            lambda: bounds.stationarity(
+                5, 3, smoothness=2.0, largest=1.0, size=0.1, gap=1.0, error=np.nan
+            ),
+            "stationarity: error = nan; try a number above 0",
         ),
         (
             lambda: bounds.shrink([0.1], strength=-1),

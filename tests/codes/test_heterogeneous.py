@@ -239,6 +239,17 @@ def test_gram_weights_are_kept_by_pattern(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(decoder.weights(heard), first)
 
 
+def test_a_cap_is_kept_unless_mass_is_divided_for_a_correlation() -> None:
+    p = np.array([0.01] + [0.9] * 9)
+
+    def largest(correlation: float | None) -> float:
+        code = heterogeneous(10, p, cap=1.5, correlation=correlation)
+        return float(np.max(code.decoder.weights(np.ones((1, 10), bool)) * (1 - p)))
+
+    assert largest(None) == pytest.approx(1.5)
+    assert largest(0.9) > 1.9  # it also holds the other half of its last part
+
+
 def test_the_gram_decoder_takes_the_correlation_it_is_told() -> None:
     told = heterogeneous(6, T15[:6], decoding="gram", correlation=0.8)
     same = GramLeastSquares(told.B, 0.8)
@@ -382,7 +393,10 @@ def test_names_say_what_was_asked_for() -> None:
             lambda: heterogeneous(3, 0.1, decoding="best"),
             "try decoding in ['fixed', 'normalised', 'optimal', 'gram', 'debiased']",
         ),
-        (lambda: heterogeneous(3, 0.1, correlation=2), "correlation = 2 is none"),
+        (
+            lambda: heterogeneous(3, 0.1, correlation=2),
+            "heterogeneous: correlation = 2 is none; try a number from -1 to 1",
+        ),
         (lambda: heterogeneous(3, 0.1, cap=0.5), "cannot carry 3 parts"),
         (lambda: heterogeneous(3, 0.1, decoding="debiased", seed=-1), "seed = -1"),
         (

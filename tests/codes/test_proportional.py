@@ -82,6 +82,36 @@ def test_loads_are_in_proportion_up_to_all_parts(
     assert found.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("speeds", "likewise"),
+    [
+        ([1e308] * 8, [1] * 8),  # their sum is more than any number
+        ([1e308, 5e307, 5e307, 1e308], [2, 1, 1, 2]),
+        ([5e-324] * 5, [1] * 5),  # the least there is
+        ([1e-323, 5e-324, 5e-324], [2, 1, 1]),
+        ([1e308, 5e-324, 1e308], [1, 1e-300, 1]),
+        ([1e300, 1e-300, 1e-300], [1, 1e-300, 1e-300]),
+        ([1.0, 1e-10, 1e-12], [1e12, 100, 1]),
+    ],
+)
+@pytest.mark.parametrize("tolerance", [0, 1, 2])
+def test_speeds_may_be_as_far_off_or_apart_as_numbers_can_be(
+    speeds: list, likewise: list, tolerance: int
+) -> None:
+    k = len(speeds)
+    code, same = (proportional(k, tolerance, v) for v in (speeds, likewise))
+    np.testing.assert_array_equal(code.B.toarray(), same.B.toarray())
+    check_code(code)
+    found = loads(np.array(speeds), code.parts, tolerance)
+    assert [len(parts) for parts in code.placement] == found.tolist()
+
+
+def test_who_is_as_good_as_standing_still_gets_what_nobody_else_can_take() -> None:
+    alone = np.array([1e308, 1e-308, 1e-308])
+    assert loads(alone, parts=6, tolerance=0).tolist() == [6, 0, 0]
+    assert loads(alone, parts=6, tolerance=1).tolist() == [6, 3, 3]
+
+
 def test_a_worker_too_slow_to_hold_a_part_may_be_there_or_not() -> None:
     code = proportional(4, 1, [0.001, 1, 1, 1], parts=3)
     assert code.placement[0] == ()

@@ -10,11 +10,13 @@ import pytest
 from codedgrad.core import Assign, Combine, MessageArrived, Scheme, Segment, Within
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Local, train
+from codedgrad.errors import InvalidScheme
 from codedgrad.jobs import NumpyJob, Training, single_process
 from codedgrad.schemes import (
     Coded,
     bernoulli,
     cyclic,
+    dynamic,
     stochastic,
 )
 from codedgrad.testing import EXAMPLES, Everything, Invariants
@@ -280,3 +282,36 @@ def test_over_all_late_workers_a_bernoulli_code_weighs_a_part_by_its_holders(
     weighed = B.sum(axis=0) / 3
     expected = part_sums(least_squares(), np.ones(3), 0, weighed)
     np.testing.assert_allclose(rotated[1], expected, rtol=1e-12)
+
+
+# -- oracles ---------------------------------------------------------------------------
+
+
+class Unstarted(Local):
+    """Processes that nobody may start."""
+
+    def start(self, *given: object, **options: object) -> None:
+        raise AssertionError("the engine was started")
+
+
+@pytest.mark.parametrize("state", ["oracle", "oracle-previous"])
+def test_an_oracle_is_refused_before_anything_starts(
+    state: str, least_squares: Callable, tmp_path: Path
+) -> None:
+    scheme, trace = dynamic(4, 2, 1, state=state), tmp_path / "trace.jsonl"
+    said = "an oracle knows what only a simulation can tell it; try state=hidden"
+    job = NumpyJob(least_squares(), 3)
+    with pytest.raises(InvalidScheme, match=said):
+        Driver(Unstarted(), scheme, job.layout)
+    with pytest.raises(InvalidScheme, match=said):
+        train(
+            least_squares(), np.zeros(3), scheme, steps=1, engine=Unstarted(),
+            trace=trace,
+        )  # fmt: skip
+    assert not trace.exists()
+
+
+def test_an_oracle_that_was_told_is_as_good_as_any_scheme() -> None:
+    slow = np.zeros((3, 4), dtype=np.bool_)
+    told = dynamic(4, 2, 1, state="oracle").told(slow, np.ones((3, 4)))
+    Driver(Unstarted(), told, NumpyJob(lambda x, part, step: (0.0, 1.0, x), 3).layout)

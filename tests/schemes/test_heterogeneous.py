@@ -8,11 +8,19 @@ import pytest
 
 from codedgrad.codes import Code
 from codedgrad.codes.expected import expected
+from codedgrad.codes.heterogeneous import weighed
 from codedgrad.core import History, Scheme
-from codedgrad.delays import Times
-from codedgrad.errors import CodedgradError
-from codedgrad.schemes import Coded, Heterogeneous, build, heterogeneous
-from codedgrad.sim import Simulator, train
+from codedgrad.delays import Delays, ShiftedExponential, Times
+from codedgrad.errors import CodedgradError, InvalidCode
+from codedgrad.schemes import (
+    Coded,
+    Heterogeneous,
+    allocating,
+    build,
+    heterogeneous,
+    uncoded,
+)
+from codedgrad.sim import Simulator, compare, train
 
 BUDGET = 1.0
 MILD = np.linspace(0.05, 0.5, 10)
@@ -119,6 +127,72 @@ def test_small_changes_move_nothing() -> None:
     )
     print(f"{tracker.made} allocations in 300 steps")
     assert 3 < tracker.made < 150
+
+
+def mean_residual(text: str, law: Delays, steps: int = 300) -> float:
+    """Return the residual for each part, over the last third of the steps."""
+    scheme = build(text, workers=10)
+    [result] = compare([scheme], law, steps=steps)
+    return float(result.residual[0, -steps // 3 :].mean() / scheme.parts)
+
+
+@pytest.mark.parametrize("decoding", ["fixed", "normalised", "debiased"])
+@pytest.mark.parametrize("options", ["", ", cap=1", ", pieces=3"])
+def test_where_nobody_is_late_the_sum_becomes_exact(
+    decoding: str, options: str
+) -> None:
+    law = ShiftedExponential(floor=1.0, mean=0.1)
+    text = f"heterogeneous(budget=9, decoding={decoding}{options})"
+    assert mean_residual(text, law) < 0.01  # at the start all are thought to be late
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+@pytest.mark.parametrize("budget", [1.5, 2.5])
+def test_more_work_than_there_is_time_for_is_given_to_nobody(
+    budget: float, pieces: int
+) -> None:
+    """All are alike, and a part takes most of the budget: stay with one for each."""
+    law = ShiftedExponential(floor=0.8, mean=0.2)
+    ours = mean_residual(f"heterogeneous(budget={budget}, pieces={pieces})", law)
+    ignored = mean_residual(f"ignore(budget={budget})", law)
+    print(f"residual {ours:.4f} for each part, {ignored:.4f} by ignoring")
+    assert ours < ignored + 0.03
+
+
+def test_a_correlation_that_is_learnt_to_be_nothing_is_used() -> None:
+    """Not looking at it is to take gradients for alike, not for unlike."""
+    design = heterogeneous(6, budget=BUDGET, straggle=0.3, correlation="learnt").design
+    tracker = design.start(6)
+    before = tracker.code
+    tracker._likeness.correlation = 0.0
+    simulator = after(uncoded(6), deadline(np.zeros(6), 1))
+    tracker.update(simulator.coordinator.history.records[-1])
+    assert tracker.made == 2
+    assert tracker.code is not before
+
+
+def test_a_code_that_cannot_be_debiased_does_not_end_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: list[InvalidCode] = []
+
+    def watched(*given: object) -> Code:
+        try:
+            return weighed(*given)
+        except InvalidCode as error:
+            met.append(error)
+            raise
+
+    monkeypatch.setattr(allocating, "weighed", watched)
+    text = "heterogeneous(count=4, allocation=chain, decoding=debiased, pieces=2)"
+    scheme = build(text, workers=6)
+    for seed in range(12):
+        law = ShiftedExponential(floor=0.2, mean=1.0)
+        [result] = compare([scheme], law, steps=40, seed=seed)
+        assert np.isfinite(result.seconds).all()
+        if met:
+            return
+    pytest.fail("no code was met that cannot be debiased")
 
 
 def test_what_is_known_beforehand_is_a_plain_code() -> None:

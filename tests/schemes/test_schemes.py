@@ -137,6 +137,21 @@ def test_only_what_is_unusual_is_in_a_name() -> None:
     assert title("any", listed=[True, "word", 2]) == "any(listed=[true, word, 2])"
 
 
+@pytest.mark.parametrize("number", [int, np.int64, np.uint8])
+def test_numbers_of_clusters_may_be_of_any_whole_kind(number: type) -> None:
+    scheme = schemes.dynamic(4, number(2), number(1))
+    assert scheme.name == "dynamic(clusters=2, tolerance=1)"
+    assert len(scheme.grid.shifts[0]) == 2
+    static = schemes.clustered(4, number(2), number(1))
+    assert static.name == "clustered(clusters=2, tolerance=1)"
+
+
+@pytest.mark.parametrize("workers", [4.0, "4", True, 0])
+def test_dynamic_clusters_of_no_number_of_workers_are_refused(workers: object) -> None:
+    with pytest.raises(InvalidCode, match="dynamic: workers"):
+        schemes.dynamic(workers, 2, 1)  # type: ignore[arg-type]
+
+
 def test_pieces_cut_parts_and_change_nothing_else() -> None:
     whole, cut = schemes.cyclic(5, 2), schemes.cyclic(5, 2, pieces=3)
     assert cut.parts == 3 * whole.parts
@@ -189,7 +204,21 @@ def test_a_plan_is_new_for_every_step() -> None:
         ("stochastic(2, [a, b], count=2)", "straggle must be numbers"),
         ("stochastic(2, 0.1, count=2, weights=odd)", "weights = 'odd' is not known"),
         ("erasurehead(2, count=2, decoding=all)", "decoding = 'all' is not known"),
-        ("uncoded(pieces=0)", "pieces = 0 is out of range"),
+        ("uncoded(pieces=0)", "uncoded: pieces = 0 is out of range"),
+        ("ignore(2, pieces=0)", "ignore: pieces = 0 is out of range"),
+        ("clustered(2, 3)", "clustered: tolerance = 3 is out of range; .* from 0 to 2"),
+        ("dynamic(2, 3)", "dynamic: tolerance = 3 is out of range; .* from 0 to 2"),
+        ("dynamic(2, some)", "dynamic: tolerance must be a whole number, got 'some'"),
+        ("dynamic(some, 1)", "dynamic: clusters must be a whole number, got 'some'"),
+        ("dynamic(7, 1)", "dynamic: clusters = 7 is out of range"),
+        ("dynamic(2, 1, reach=3)", "dynamic: reach = 3 is out of range; .* 1 to 2"),
+        ("dynamic(2, 1, spread=0)", "dynamic: spread = 0 is not known"),
+        ("dynamic(2, 1, spread=[])", r"dynamic: spread = \[\] is not known"),
+        ("dynamic(2, 1, pieces=0)", "dynamic: pieces = 0 is out of range"),
+        (
+            "heterogeneous(count=2, straggle=0.1, correlation=2)",
+            "heterogeneous: correlation = 2 is none; try a number from -1 to 1",
+        ),
     ],
 )
 def test_a_bad_scheme_says_what_is_wrong_and_what_would_do(text: str, why: str) -> None:

@@ -31,7 +31,15 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential, Times
 from codedgrad.errors import ProtocolError, StuckStep
-from codedgrad.schemes import Coded, cyclic, fractional, ignore, uncoded
+from codedgrad.schemes import (
+    Coded,
+    cyclic,
+    fractional,
+    heterogeneous,
+    ignore,
+    stochastic,
+    uncoded,
+)
 from codedgrad.sim import Machine, Simulator, Step
 from codedgrad.testing import Everything
 
@@ -462,3 +470,22 @@ def test_the_patience_of_a_machine_outlasts_everybody_alive() -> None:
     assert slow.least == 20 * (20.0 + 10.0)
     quick = Times(fixed=np.zeros((1, 2)), unit=np.full((1, 2), np.inf))
     assert Machine().patience(quick, uncoded(2)).least == 60.0
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        stochastic(2, 1, 0.1, budget=50.0),
+        heterogeneous(2, budget=50.0, straggle=0.1),
+        heterogeneous(2, budget=50.0),  # learns, and so has no code of its own
+    ],
+    ids=str,
+)
+def test_the_patience_of_a_machine_outlasts_a_budget(scheme: Scheme) -> None:
+    quick = Times(fixed=np.zeros((1, 2)), unit=np.full((1, 2), 0.1))
+    assert Machine().patience(quick, scheme).least == 20 * 50.0
+
+
+def test_a_scheme_without_a_rule_has_no_budget_to_outlast() -> None:
+    quick = Times(fixed=np.zeros((1, 5)), unit=np.full((1, 5), 0.1))
+    assert Machine().patience(quick, Everything(5)).least == 60.0

@@ -5,6 +5,7 @@ stopped, and of whose folder copies are made on the way, stands for many that ar
 there. Some real ones are killed as well: this file is their script.
 """
 
+import json
 import math
 import os
 import pickle
@@ -421,8 +422,9 @@ def test_a_run_killed_as_it_began_begins_anew(
         ({"seed": 1}, "seed = 0, not 1"),
         ({"make": partial(job, batch_size=16)}, "batch_size = 15, not 16"),
         ({"make": partial(job, samples=41)}, "samples = 40, not 41"),
+        ({"unbiased": True}, "unbiased = False, not True"),
     ],
-    ids=["scheme", "workers", "pieces", "seed", "batch_size", "samples"],
+    ids=["scheme", "workers", "pieces", "seed", "batch_size", "samples", "unbiased"],
 )
 @pytest.mark.parametrize("step", [2, 7])
 def test_another_run_is_not_gone_on_with(
@@ -433,6 +435,19 @@ def test_another_run_is_not_gone_on_with(
     with pytest.raises(InvalidScenario, match=f"run_dir .* has a run with {said};"):
         train(folder, **options)
     assert contents(folder) == before
+
+
+def test_a_run_from_before_there_was_a_choice_goes_on_as_it_was(
+    whole: Whole, tmp_path: Path
+) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert manifest.pop("unbiased") is False
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InvalidScenario, match="unbiased = False, not True"):
+        train(folder, unbiased=True)
+    train(folder)
+    assert outcome(folder) == whole.outcome
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,8 @@ def gram_aware(
     $G = (1 - \rho) I + \rho \mathbf{1} \mathbf{1}^\top$: with $P_i$ the parts of worker
     $i$, $\alpha_i = s_i G_{P_i P_i}^{-1} \nu_{P_i}$, and $\nu$ from one system of
     the size of the parts. $\rho = 0$ divides every part in proportion to the odds;
-    towards 1 the row sums become those of `shares`, if the parts held allow it.
+    towards 1 the row sums become those of `shares`, if the parts held allow it. Row
+    sums are free: where parts were laid out with a cap, they may well be above it.
 
     Args:
         held: Which worker holds which part, shape (workers, parts), dense or sparse.

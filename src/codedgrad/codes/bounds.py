@@ -154,7 +154,9 @@ def unbiased_error(straggle: Sequence[float]) -> float:
 
     $S = \sum_i (1 - p_i) / p_i$. It is the mean squared error of the sum, relative to
     its squared norm, and holds for all gradients. Codes in which all workers hold all
-    parts reach it; with fewer copies it is reached where gradients are alike.
+    parts reach it; with fewer copies it is reached where gradients are alike. Both need
+    shares in proportion to the odds, uncapped; `expected(code, straggle).aligned` is
+    the error of any code where gradients are alike.
 
     Example:
         >>> round(unbiased_error([0.1, 0.2, 0.4, 0.5]), 6)
@@ -168,7 +170,8 @@ def shrink(straggle: Sequence[float], strength: float = 1.0) -> float:
 
     With strength $l = 1$ it is the linear estimate of least squared error, and that
     is $1 / (1 + S)$, below the $1/S$ of the unbiased one. Song and Choi feed the second
-    moment of Adam with it ("two-track decoding").
+    moment of Adam with it ("two-track decoding"). It is for shares that are uncapped;
+    any other unbiased code has $l / (l + e)$, $e$ its error as `expected` has it.
 
     Example:
         >>> round(shrink([0.1, 0.2, 0.4, 0.5]), 6)
@@ -181,61 +184,70 @@ def shrink(straggle: Sequence[float], strength: float = 1.0) -> float:
 def convergence(
     steps: int,
     parts: int,
-    straggle: Sequence[float],
+    straggle: Sequence[float] | None = None,
     *,
     convexity: float,
     largest: float,
+    error: float | None = None,
 ) -> float:
     r"""Bound the mean squared distance to the optimum: $4 M / (\lambda^2 T)$.
 
     For $\lambda$-strongly convex losses after $T$ steps of size $1 / (\lambda t)$, with
-    $M = C n^2 (1 + 1/S)$ no less than the mean squared norm of the estimate: fixed
-    weights, no negative mass (the allocation `interval`), and no part gradient ever of
-    a squared norm above $C$. The form is that of Song and Choi; the constants are ours.
+    $M = C n^2 (1 + e)$ no less than the mean squared norm of the estimate: fixed
+    weights, right on average, no negative mass (the allocation `interval`), and no part
+    gradient ever of a squared norm above $C$. The error $e$ is $1/S$ if shares are
+    uncapped, and more for all other codes: those need an `error`. The form is that of
+    Song and Choi; the constants are ours.
 
     Args:
         steps: $T$.
         parts: $n$.
-        straggle: Probability to be late of every worker.
+        straggle: Probability to be late of every worker; or else give an error.
         convexity: $\lambda$, of the sum over all parts.
         largest: $C$.
+        error: $e$, of one step where gradients are alike, relative: of a code with a
+            cap, or any other, it is `expected(code, straggle).aligned`.
 
     Example:
         >>> convergence(100, 2, [0.5, 0.5], convexity=1.0, largest=1.0)
+        0.24
+        >>> convergence(100, 2, error=0.5, convexity=1.0, largest=1.0)
         0.24
     """
     T = whole("convergence", "steps", steps, least=1)
     n = whole("convergence", "parts", parts, least=1)
     strength = _positive("convergence", "convexity", convexity)
     squared = _positive("convergence", "largest", largest) * n**2
-    M = squared * (1.0 + unbiased_error(straggle))
+    M = squared * (1.0 + _error("convergence", straggle, error))
     return float(4.0 * M / (strength**2 * T))
 
 
 def stationarity(
     steps: int,
     parts: int,
-    straggle: Sequence[float],
+    straggle: Sequence[float] | None = None,
     *,
     smoothness: float,
     largest: float,
     size: float,
     gap: float,
+    error: float | None = None,
 ) -> float:
     r"""Bound the mean squared gradient over the first steps of a constant size.
 
-    It is at most $2 (L_0 - L^*) / (\gamma T) + \mu \gamma C n^2 / S$ for $T$ steps of
-    size $\gamma \le 1/\mu$ and any $\mu$-smooth loss, with codes as for `convergence`.
-    The constants are ours.
+    It is at most $2 (L_0 - L^*) / (\gamma T) + \mu \gamma C n^2 e$ for $T$ steps of
+    size $\gamma \le 1/\mu$ and any $\mu$-smooth loss, with codes and $e$ as for
+    `convergence`: $1/S$ for shares that are uncapped. The constants are ours.
 
     Args:
         steps: $T$.
         parts: $n$.
-        straggle: Probability to be late of every worker.
+        straggle: Probability to be late of every worker; or else give an error.
         smoothness: $\mu$, of the sum over all parts.
         largest: $C$, no less than the squared norm of any part gradient.
         size: $\gamma$.
         gap: $L_0 - L^*$, the loss at the start above the least one.
+        error: $e$, as for `convergence`.
 
     Example:
         >>> options = {"smoothness": 1.0, "largest": 1.0, "size": 0.1, "gap": 5.0}
@@ -250,9 +262,19 @@ def stationarity(
         problem = f"size = {step:g} is more than 1 / smoothness"
         raise InvalidCode("stationarity", problem, f"a size up to {1.0 / mu:g}")
     noise = _positive("stationarity", "largest", largest) * n**2
-    noise *= unbiased_error(straggle)
+    noise *= _error("stationarity", straggle, error)
     start = 2.0 * _positive("stationarity", "gap", gap) / (step * T)
     return float(start + mu * step * noise)
+
+
+def _error(family: str, straggle: Sequence[float] | None, error: float | None) -> float:
+    """Return the relative error of a step where gradients are alike."""
+    if (straggle is None) == (error is None):
+        problem = "the noise of a step must be given, and once"
+        raise InvalidCode(family, problem, "either straggle or error")
+    if straggle is not None:
+        return unbiased_error(straggle)
+    return 0.0 if error == 0 else _positive(family, "error", error)
 
 
 def _positive(family: str, name: str, value: object) -> float:

@@ -27,7 +27,7 @@ from codedgrad.codes.expected import expected
 from codedgrad.codes.sparse import Matrix, entries
 from codedgrad.errors import InvalidCode
 
-__all__ = ["DECODINGS", "heterogeneous"]
+__all__ = ["DECODINGS", "heterogeneous", "weighed"]
 
 DECODINGS = ("fixed", "normalised", "optimal", "gram", "debiased")
 """Ways to decode, by name."""
@@ -74,7 +74,8 @@ def heterogeneous(
         decoding: How, as above.
         correlation: How alike part gradients are, if known: mass is then divided for
             the least error at just that, among the workers that hold a part.
-        cap: The most mass that one worker may carry, in parts.
+        cap: The largest share of a worker, in parts, by which parts are laid out.
+            With a correlation mass is then divided anew, whatever the cap.
         seed: Of the random patterns of `debiased`.
 
     Example:
@@ -94,13 +95,36 @@ def heterogeneous(
     kind = one_of("heterogeneous", "decoding", decoding, DECODINGS)
     mass = ALLOCATIONS[where](shares(p, n, cap), n)
     if correlation is not None:
+        correlated("heterogeneous", correlation, n)  # says whether it is one
         mass = gram_aware(mass, p, correlation)
+    seed = whole("heterogeneous", "seed", seed, least=0)
     name = _name(k, p, n, where, kind, correlation, cap)
+    return weighed(name, mass, p, kind, correlation, seed)
+
+
+def weighed(
+    name: str,
+    mass: Matrix,
+    straggle: Floats,
+    decoding: str,
+    correlation: float | None = None,
+    seed: int = 0,
+) -> Code:
+    """Return the code in which workers carry this mass, for these reliabilities.
+
+    Args:
+        name: What it is called.
+        mass: Of every worker and part, shape (workers, parts); columns sum to 1.
+        straggle: Probability to be late of every worker, shape (workers,).
+        decoding: How, as in `heterogeneous`.
+        correlation: How alike part gradients are, for `gram`.
+        seed: Of the random patterns of `debiased`.
+    """
     B, gauge = _means(mass)
-    if kind == "debiased":
-        return _debiased(name, B, p, whole("heterogeneous", "seed", seed, least=0))
+    if decoding == "debiased":
+        return _debiased(name, B, straggle, seed)
     alike = _ALIKE if correlation is None else correlation
-    return Code(name, B, None, _decoder(kind, B, gauge / (1.0 - p), alike))
+    return Code(name, B, None, _decoder(decoding, B, gauge / (1.0 - straggle), alike))
 
 
 def _means(mass: Matrix) -> tuple[Matrix, Floats]:

@@ -36,6 +36,7 @@ _MOST_PIECES = 4  # parts for each worker, where nobody says
 _UNEVEN = 1.05  # how much later than the others a worker may be done
 _TURNS = 32  # places of the point of the sum that are tried
 _TRIED = 1000  # sets of late workers that each of them is judged by
+_SLOWEST = 1e-300  # of the fastest: nobody is taken to be slower
 
 
 def proportional(
@@ -70,7 +71,7 @@ def proportional(
     """
     k = whole("proportional", "workers", workers, least=1)
     s = whole("proportional", "tolerance", tolerance, least=0, most=k - 1)
-    v = _speeds(speeds, k)
+    v = _scaled(_speeds(speeds, k))
     if parts is None:
         n = min(
             (m * k for m in range(1, _MOST_PIECES + 1)),
@@ -97,7 +98,7 @@ def loads(speeds: Floats, parts: int, tolerance: int) -> NDArray[np.intp]:
         >>> loads(np.array([1.0, 2.0, 9.0]), parts=6, tolerance=1).tolist()
         [2, 4, 6]
     """
-    ideal = _ideal(speeds, parts, tolerance)
+    ideal = _ideal(_scaled(speeds), parts, tolerance)
     found = np.floor(ideal + 1e-9).astype(np.intp)
     missing = parts * (tolerance + 1) - int(found.sum())
     found[np.argsort(found - ideal, kind="stable")[:missing]] += 1
@@ -179,6 +180,13 @@ def _points(order: NDArray[np.intp], turn: int) -> Floats:
 
 def _is_fine(speeds: Floats, parts: int, tolerance: int) -> bool:
     return _best(loads(speeds, parts, tolerance), parts, tolerance)[1] <= LIMIT
+
+
+def _scaled(speeds: Floats) -> Floats:
+    """Return the same below 1, by a power of two, so that ratios keep their digits."""
+    _, exponent = np.frexp(speeds.max())
+    scaled: Floats = np.maximum(np.ldexp(speeds, -exponent), _SLOWEST)
+    return scaled
 
 
 def _speeds(given: object, workers: int) -> Floats:

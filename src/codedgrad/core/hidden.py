@@ -11,6 +11,7 @@ alike, and what it says is noise.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
@@ -23,6 +24,12 @@ _SLOWER = 2.0  # times the mean of the fast law, at least, is what is called slo
 _PRIOR = 20.0  # transitions out of each state that are taken as seen beforehand
 _ENTER, _LEAVE = 0.03, 0.1  # what those were
 _MOST = 0.5  # a chain that moves more often than not tells nothing about tomorrow
+_LOW = 0.25  # the quantile of a step's times that says how fast it was for all
+_SCALED = 15  # steps whose median quantile is the unit
+_WINDOW = 64  # steps whose shortest times make the floor
+_GLITCHES = 20  # one in so many of them may be shorter
+_FAR = 8.0  # times the mean of a law is all that one time adds to its evidence
+_SHORTEST, _LONGEST = 1e-12, 1e6  # seconds, units: beyond, times are not told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,17 @@ class _Seen:
     __slots__ = ("excess", "finished")
 
     def __init__(self, excess: float, finished: float) -> None:
-        self.excess = excess  # seconds per part beyond the floor
+        self.excess = excess  # units per part beyond the floor
         self.finished = finished  # times that were not cut off
 
     @property
     def mean(self) -> float:
         return self.excess / self.finished
+
+    def add(self, share: float, time: _Time, law: Law) -> None:
+        """Add a time with the probability that it is of this state, whose law it is."""
+        self.excess += share * min(time.seconds - law.floor, _FAR * law.mean)
+        self.finished += share * time.is_whole
 
 
 class _LearningTracker:
@@ -64,41 +76,58 @@ class _LearningTracker:
 
     Attributes:
         slow: That probability; alike for all as long as nothing was seen.
-        law: What has been learnt; None as long as nothing was seen.
     """
 
     def __init__(self, forget: float, workers: int) -> None:
         self._forget = forget
         self.slow = [_ENTER / (_ENTER + _LEAVE)] * workers
-        self.law: HiddenMarkov | None = None
         self._was = list(self.slow)  # in the step before, as filtered
-        self._floor = math.inf
+        self._scale = _Scale()
+        self._law: HiddenMarkov | None = None  # in units, as all that follows
+        self._floor = 0.0
         self._fast, self._slow = _Seen(0.0, 1.0), _Seen(0.0, 1.0)
         self._entered, self._fast_steps = _PRIOR * _ENTER, _PRIOR
         self._left, self._slow_steps = _PRIOR * _LEAVE, _PRIOR
 
+    @property
+    def law(self) -> HiddenMarkov | None:
+        """What has been learnt, in seconds; None as long as nothing was seen."""
+        law, unit = self._law, self._scale.unit
+        if law is None:
+            return None
+        floor, fast, slow = law.fast.floor, law.fast.mean, law.slow.mean
+        return HiddenMarkov(
+            law.enter,
+            law.leave,
+            fast=Law(floor * unit, fast * unit),
+            slow=Law(floor * unit, slow * unit),
+        )
+
     def update(self, record: Record) -> None:
         """Learn from a step, then look one step ahead."""
         seen = [None if o is None else _Time.of(o) for o in record.observations]
-        whole = [time.seconds for time in seen if time is not None and time.is_whole]
-        if self.law is None and not whole:
+        told = [time for time in seen if time is not None]
+        whole = sorted(time.seconds for time in told if time.is_whole)
+        if self._law is None and not whole:
             return  # nobody has finished anything: no scale to start from
-        if self.law is None:
-            self._begin(whole)
+        if whole:
+            self._scale.update(whole, len(told))
+        if self._law is None:
+            self._begin(median(whole) / self._scale.unit)
         self._decay()
-        self._lower_floor(min(whole, default=math.inf))
+        self._move_floor(self._scale.floor)
         law = self._fitted()
         for worker, time in enumerate(seen):
             if time is None:
                 self._was[worker] = self.slow[worker]
             else:
-                self._learn(worker, time, law)
-        self.law = law = self._fitted()
+                self._learn(worker, time.over(self._scale.unit, law.fast.floor), law)
+        self._law = law = self._fitted()
         self.slow = [p * (1.0 - law.leave) + (1.0 - p) * law.enter for p in self._was]
 
-    def _begin(self, seconds: list[float]) -> None:
+    def _begin(self, usual: float) -> None:
         """Take the first step's times for those of fast workers, more or less."""
-        self._floor, usual = min(seconds), median(seconds)
+        self._floor = self._scale.floor
         excess = max(usual - self._floor, 0.05 * usual)
         self._fast = _Seen(5.0 * excess, 5.0)
         self._slow = _Seen(5.0 * usual, 1.0)
@@ -114,11 +143,12 @@ class _LearningTracker:
         self._fast_steps = w * self._fast_steps + (1 - w) * _PRIOR
         self._slow_steps = w * self._slow_steps + (1 - w) * _PRIOR
 
-    def _lower_floor(self, least: float) -> None:
-        if least < self._floor:
-            for evidence in (self._fast, self._slow):  # it was longer than it seemed
-                evidence.excess += (self._floor - least) * evidence.finished
-            self._floor = least
+    def _move_floor(self, floor: float) -> None:
+        """Set the floor; what was beyond the old one is longer or shorter by that."""
+        for evidence in (self._fast, self._slow):
+            moved = (self._floor - floor) * evidence.finished
+            evidence.excess = max(evidence.excess + moved, 0.0)
+        self._floor = floor
 
     def _learn(self, worker: int, time: _Time, law: HiddenMarkov) -> None:
         fast, slow = time.log_likelihood(law.fast), time.log_likelihood(law.slow)
@@ -135,14 +165,14 @@ class _LearningTracker:
         self._left += left / total
         self._slow_steps += (left + stayed_slow) / total
         self._was[worker] = p = (entered + stayed_slow) / total
-        excess = max(time.seconds - self._floor, 0.0)
-        for evidence, share in ((self._fast, 1.0 - p), (self._slow, p)):
-            evidence.excess += share * excess
-            evidence.finished += share * time.is_whole
+        self._fast.add(1.0 - p, time, law.fast)
+        self._slow.add(p, time, law.slow)
 
     def _fitted(self) -> HiddenMarkov:
         floor = self._floor
-        fast = max(self._fast.mean, 0.01 * floor, 1e-12)
+        # A quarter of the workers need no more than the unit: however strange all
+        # times have become, the fast law is one that gives such times.
+        fast = max(self._fast.mean, 1.0 - floor, 0.01 * floor)
         least = _SLOWER * (floor + fast) - floor
         return HiddenMarkov(
             enter=min(self._entered / self._fast_steps, _MOST),
@@ -150,6 +180,33 @@ class _LearningTracker:
             fast=Law(floor, fast),
             slow=Law(floor, max(self._slow.mean, least)),
         )
+
+
+class _Scale:
+    """How fast steps are for all: the unit of times, in seconds per part.
+
+    Attributes:
+        unit: The median over recent steps of a low quantile of their times.
+        floor: The shortest time, in units, but for a few.
+    """
+
+    __slots__ = ("_fresh", "_least", "_low", "floor", "unit")
+
+    def __init__(self) -> None:
+        self.unit = self.floor = 1.0
+        self._low: deque[float] = deque(maxlen=_SCALED)  # seconds
+        self._fresh: deque[float] = deque(maxlen=_SCALED // 2)  # shortest, seconds
+        self._least: deque[float] = deque(maxlen=_WINDOW)  # shortest, units
+
+    def update(self, whole: list[float], told: int) -> None:
+        """Learn from the times of a step that were not cut off, in order."""
+        self._low.append(whole[min(int(_LOW * told), len(whole) - 1)])
+        self.unit = median(self._low)
+        if len(self._fresh) == _SCALED // 2:  # the unit is now that of those days
+            self._least.append(self._fresh[0] / self.unit)
+        self._fresh.append(whole[0])
+        least = sorted(self._least or [x / self.unit for x in self._fresh])
+        self.floor = min(least[len(least) // _GLITCHES], 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +221,12 @@ class _Time:
         mean = seen.seconds / seen.done if seen.done else 0.0
         rest = (seen.elapsed - seen.seconds) / seen.pending if seen.pending else 0.0
         if rest > mean:  # it has become slower than it was, or has finished nothing
-            return _Time(rest, is_whole=False)
-        return _Time(mean, is_whole=seen.done > 0)
+            return _Time(max(rest, _SHORTEST), is_whole=False)
+        return _Time(max(mean, _SHORTEST), is_whole=seen.done > 0)
+
+    def over(self, unit: float, floor: float) -> _Time:
+        """Return the same in units; what is below the floor is at it."""
+        return _Time(max(floor, min(self.seconds / unit, _LONGEST)), self.is_whole)
 
     def log_likelihood(self, law: Law) -> float:
         if self.is_whole:

@@ -22,6 +22,7 @@ from codedgrad.core import (
     Coordinator,
     Event,
     GiveUp,
+    History,
     MessagesCompared,
     Patience,
     Scheme,
@@ -35,9 +36,10 @@ from codedgrad.core import (
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import StepGivenUp
 from codedgrad.jobs import Layout
+from codedgrad.schemes import Dynamic
 from codedgrad.trace import Header, Reporter, StepReport
 
-__all__ = ["Driver", "Sum", "Watch"]
+__all__ = ["Driver", "Sum", "Watch", "refuse_oracle"]
 
 _log = logging.getLogger("codedgrad")
 _NOTICE = 5.0  # seconds a step is open, at least, before it is said who is waited for
@@ -118,6 +120,7 @@ class Driver:
         watch: Watch | None = None,
         past: Iterable[Event] = (),
     ) -> None:
+        refuse_oracle(scheme)
         self.coordinator = Coordinator(scheme, engine.capabilities, patience)
         self._engine = engine
         self._layout = layout
@@ -267,6 +270,16 @@ class Driver:
             "step %d is waiting%s; it is given up after %.3g s (%s)",
             step, _for_whom(state), deadline.seconds, deadline.reason,
         )  # fmt: skip
+
+
+def refuse_oracle(scheme: Scheme) -> None:
+    """Say at once, and not in the first step, that nobody tells an oracle the truth.
+
+    Raises:
+        InvalidScheme: If it is one that nobody has told.
+    """
+    if isinstance(scheme, Dynamic) and scheme.is_oracle:
+        scheme.states.forecast(0, History(scheme.workers))
 
 
 def _for_whom(state: State) -> str:

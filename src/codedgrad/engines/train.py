@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from codedgrad.core import Command, Event, Patience, Scheme
 from codedgrad.delays import Delays, Times, draw
-from codedgrad.engines.drive import Driver
+from codedgrad.engines.drive import Driver, refuse_oracle
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.local import Local
 from codedgrad.engines.protocol import Engine
@@ -80,6 +80,7 @@ def train(
         >>> run.parameters.round(3)
         array([1.5])
     """
+    refuse_oracle(scheme)
     descent = Descent(parameters, steps, rate, update, evaluate, dtype, samples)
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)

@@ -30,7 +30,9 @@ def clustered(
             f"clustered: clusters = {clusters} must divide workers = {workers}",
             f"clusters in {divisors(workers)}",
         )
-    inner = well_conditioned(workers // clusters, tolerance)
+    each = workers // clusters
+    tolerance = whole("clustered", "tolerance", tolerance, least=0, most=each - 1)
+    inner = well_conditioned(each, tolerance)
     options = {"clusters": clusters, "tolerance": tolerance}
     name = title("clustered", **options, rule=rule, pieces=pieces)
     return exact(name, codes.clustered(inner, clusters), rule, pieces)

@@ -182,16 +182,20 @@ def dynamic(
         rule: `decodable`, or `threshold` (count in every cluster, as the papers do).
         pieces: Parts for each worker at the uncoded load.
     """
+    workers = whole("dynamic", "workers", workers, least=1)
+    clusters = whole("dynamic", "clusters", clusters, least=1, most=workers)
     pieces = whole("dynamic", "pieces", pieces, least=1)
-    if reach is None:
-        reach = min(3, clusters) if isinstance(clusters, int) else 3
+    reach = min(3, clusters) if reach is None else reach
     layout = grid(workers, clusters, reach, shifts, seed)
+    most = layout.rows - 1
+    tolerance = whole("dynamic", "tolerance", tolerance, least=0, most=most)
     inner = well_conditioned(layout.rows, tolerance)
     code = codes.refined(codes.clustered(inner, clusters), pieces)
     storage = one_of("dynamic", "storage", storage, list(_SPREADS))
     states = _states(state)
     usual = _usual_spread(storage, states)
-    spread = one_of("dynamic", "spread", spread or usual, list(_SPREADS[storage]))
+    spread = usual if spread is None else spread
+    spread = one_of("dynamic", "spread", spread, list(_SPREADS[storage]))
     name = title(
         "dynamic",
         clusters=clusters,

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from codedgrad import codes
-from codedgrad.codes import Code
-from codedgrad.codes.allocation import shares
 from codedgrad.codes.arguments import probabilities, whole
-from codedgrad.codes.decoders import Floats
 from codedgrad.core.code_plan import CodePlan
-from codedgrad.core.estimators import Likeness, Reliability
-from codedgrad.core.history import History, Record
+from codedgrad.core.history import History
 from codedgrad.core.rules import Decodable, First, Rule
 from codedgrad.errors import InvalidScheme
+from codedgrad.schemes.allocating import LEARNT, Design
 from codedgrad.schemes.coded import Coded, stopping, title
 
 __all__ = ["Heterogeneous", "heterogeneous"]
-
-_CHANGE = 0.1  # of a share, relative, from which parts are allocated anew
-_LEARNT = "learnt"
 
 
 @dataclass(frozen=True)
@@ -58,8 +48,7 @@ class Heterogeneous:
     @property
     def load(self) -> int:
         """The most parts that a worker may be asked for in a step."""
-        mass = self.design.mass
-        return self.parts if mass is None else min(self.parts, math.ceil(mass) + 1)
+        return self.design.load
 
     @property
     def exact(self) -> bool:
@@ -78,112 +67,6 @@ class Heterogeneous:
 
     def __str__(self) -> str:
         return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """A recipe for a tracker that learns reliabilities and keeps a code for them.
-
-    Attributes:
-        workers: Number of workers.
-        parts: Number of parts.
-        straggle: Probability to be late, by worker; None: learnt.
-        allocation: Who gets which share of which part.
-        decoding: How weights are found.
-        correlation: Of the gradients of any two parts; None: not looked at; `learnt`.
-        cap: The largest share of a worker, in units of the mean share.
-        forget: What is left of the evidence of lateness after a step.
-        seed: Of patterns that are sampled, if any are.
-    """
-
-    workers: int
-    parts: int
-    straggle: tuple[float, ...] | None
-    allocation: str
-    decoding: str
-    correlation: float | str | None
-    cap: float
-    forget: float
-    seed: int
-
-    @property
-    def learns_correlation(self) -> bool:
-        """Whether inner products of messages are wanted."""
-        return self.correlation == _LEARNT
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether there is nothing to learn."""
-        return self.straggle is not None and not self.learns_correlation
-
-    @property
-    def mass(self) -> float | None:
-        """The largest share of a worker, in parts; None if there is none."""
-        return self.cap * self.parts / self.workers if self.cap < math.inf else None
-
-    def code(self, straggle: Sequence[float], correlation: float | None) -> Code:
-        """Return the code for these reliabilities."""
-        return codes.heterogeneous(
-            self.workers,
-            straggle,
-            parts=self.parts,
-            allocation=self.allocation,
-            decoding=self.decoding,
-            correlation=correlation,
-            cap=self.mass,
-            seed=self.seed,
-        )
-
-    def shares(self, straggle: Sequence[float]) -> Floats:
-        """Return how much of the sum each worker is to carry, in parts."""
-        return shares(straggle, self.parts, cap=self.mass)
-
-    def start(self, workers: int) -> _Allocation:
-        """Return a tracker to which everybody is alike."""
-        return _Allocation(self)
-
-
-class _Allocation:
-    """The code in use, and what it was made for.
-
-    Attributes:
-        code: Allocated for `straggle`.
-        straggle: As they were when it was made, by worker.
-        made: How many codes there were so far.
-    """
-
-    def __init__(self, design: Design) -> None:
-        self._design = design
-        self._reliability = Reliability(design.forget).start(design.workers)
-        self._likeness = Likeness().start(design.workers)
-        self.made = 0
-        self._make()
-
-    def update(self, record: Record) -> None:
-        """Learn from a step; allocate anew if that changes a share enough."""
-        self._reliability.update(record)
-        if self._design.learns_correlation:
-            self._likeness.update(record)
-        shares = self._design.shares(self._known())
-        moved = np.abs(shares - self._shares) > _CHANGE * self._shares
-        turned = abs((self._correlation() or 0.0) - (self._used or 0.0)) > _CHANGE
-        if moved.any() or turned:
-            self._make()
-
-    def _make(self) -> None:
-        self.straggle, self._used = self._known(), self._correlation()
-        self._shares = self._design.shares(self.straggle)
-        self.code = self._design.code(self.straggle, self._used)
-        self.made += 1
-
-    def _known(self) -> tuple[float, ...]:
-        return self._design.straggle or self._reliability.straggle
-
-    def _correlation(self) -> float | None:
-        given = self._design.correlation
-        if self._design.learns_correlation:
-            return self._likeness.correlation
-        return float(given) if given is not None else None
 
 
 def heterogeneous(
@@ -227,9 +110,9 @@ def heterogeneous(
         correlation=correlation,
         cap=float(cap),
         forget=float(forget),
-        seed=seed,
+        seed=whole("heterogeneous", "seed", seed, least=0),
     )
-    first = design.start(workers).code  # says now whether all this can be
+    first = design.code(design.straggle or (0.5,) * workers)  # says if it can be
     # What is late is what is not there at the deadline: who is learnt about must not
     # be called late because a step ended before it.
     early = Decodable() if design.is_fixed and decoding == "optimal" else None
@@ -251,7 +134,7 @@ def heterogeneous(
     )
     if design.is_fixed:
         return Coded(name, first, rule)
-    return Heterogeneous(name, rule, design)
+    return Heterogeneous(name, rule, replace(design, budget=rule.budget))
 
 
 def _each(straggle: float | Sequence[float], workers: int) -> tuple[float, ...]:
@@ -263,7 +146,7 @@ def _check(correlation: object, cap: object, forget: object) -> None:
     def number(value: object) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
-    if not (correlation is None or correlation == _LEARNT or number(correlation)):
+    if not (correlation is None or correlation == LEARNT or number(correlation)):
         problem = f"heterogeneous: correlation = {correlation!r}"
         raise InvalidScheme(problem, "a number such as 0.5, or learnt")
     if not number(cap) or not cap >= 1:  # type: ignore[operator]  # it is a number

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from codedgrad import codes
+from codedgrad.codes.arguments import whole
 from codedgrad.codes.decoders import Decoder, Fixed, OneStep
 from codedgrad.core.rules import First
 from codedgrad.errors import InvalidScheme
@@ -31,6 +32,7 @@ def ignore(
     """
     if not isinstance(scaled, bool):
         raise InvalidScheme(f"ignore: scaled = {scaled!r}", "true or false")
+    pieces = whole("ignore", "pieces", pieces, least=1)
     plain = codes.uncoded(workers)
     decoder: Decoder = OneStep(plain.B, copies=1) if scaled else Fixed(plain.B)
     called = f"ignore(workers={workers}{'' if scaled else ', scaled=False'})"

@@ -4,6 +4,10 @@ For a scheme that follows a code, with workers that start each step afresh, a st
 a function of the arrival times alone. These functions give what the event-driven
 simulator gives, sample by sample, for whole arrays of steps at once: times are on a
 grid on which sums are exact, so it does not matter in which order they are added.
+
+There is one exception: messages that arrive at the same time are put in the order of
+their events, but where parts take exactly 0 seconds that order may be another. A step
+that ends at such a time may then have heard others of those that tie.
 """
 
 from __future__ import annotations

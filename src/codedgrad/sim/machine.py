@@ -11,7 +11,6 @@ from codedgrad.core import Capabilities, Patience, Scheme
 from codedgrad.delays import Times
 from codedgrad.delays.arguments import LONGEST
 from codedgrad.errors import InvalidScenario
-from codedgrad.schemes import Coded
 
 __all__ = ["Machine"]
 
@@ -54,7 +53,8 @@ class Machine:
         seconds = times.fixed + load * times.part(scheme.parts)
         alive = seconds[np.isfinite(seconds)]
         longest = float(alive.max()) if alive.size else 0.0
-        budget = scheme.rule.budget if isinstance(scheme, Coded) else math.inf
+        rule = getattr(scheme, "rule", None)  # of those that follow codes
+        budget = getattr(rule, "budget", math.inf)
         if math.isfinite(budget):
             longest = max(longest, budget)
         least = max(60.0, _WAITS * (longest + 2 * self.latency))

@@ -30,7 +30,16 @@ from codedgrad.trace.runs import MANIFEST, STEPS, TRACE, read_manifest
 
 __all__ = ["Checkpoints", "Folder"]
 
-_SAME = ("scheme", "workers", "parts", "seed", "samples", "batch_size", "shuffle")
+_SAME = (
+    "scheme",
+    "workers",
+    "parts",
+    "seed",
+    "samples",
+    "batch_size",
+    "shuffle",
+    "unbiased",
+)
 
 
 @dataclass(frozen=True, slots=True)

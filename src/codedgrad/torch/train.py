@@ -29,6 +29,7 @@ from codedgrad import __version__
 from codedgrad.core import Command, Event, Patience, Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum
+from codedgrad.engines.drive import refuse_oracle
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
 from codedgrad.torch.checkpoint import generators, restore_generators
@@ -128,6 +129,7 @@ def train(
     elif workers not in (None, scheme.workers):
         problem = f"are {workers}, the scheme has {scheme.workers}"
         raise InvalidScenario("workers", problem, "to leave them out")
+    refuse_oracle(scheme)
     if isinstance(engine, str):
         if engine not in _ENGINES:
             raise InvalidScenario("engine", f"is {engine!r}", " or ".join(_ENGINES))
@@ -485,6 +487,7 @@ class Coded:
             samples=parts.samples,
             batch_size=sum(parts.shares),
             shuffle=str(self._work.job.shuffle),
+            unbiased=self._unbiased,
             steps_per_epoch=parts.steps_per_epoch,
             label=label,
             created=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",

@@ -44,6 +44,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         batch_size: Samples a step.
         steps_per_epoch: Steps in which every sample is used once.
         shuffle: How samples are put in order.
+        unbiased: Whether sums were divided by all samples of a step.
         label: What people should call it; else the scheme.
         note: Anything else, for people.
         created: When it was begun, such as `2026-11-16 04:36:36 UTC`.
@@ -61,6 +62,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     batch_size: int
     steps_per_epoch: int
     shuffle: str = ""
+    unbiased: bool = False
     label: str = ""
     note: str = ""
     created: str = ""
