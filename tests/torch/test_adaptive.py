@@ -1,7 +1,7 @@
-"""Schemes that learn, on real processes: a worker and the root are killed on the way.
+"""Schemes that learn: a worker is killed, and then the root, on the way.
 
 What they have learnt is in no checkpoint. It must come back from the trace, or a run
-that goes on would ask for other parts than its trace says.
+that goes on would ask for other parts than a replay of its trace does.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import codedgrad as cg
 from codedgrad.core import Assign, Combine, StepStarted, WorkerLost
 from codedgrad.delays import Times
-from codedgrad.engines import Engine, FaultPlan, Local, Replayed
+from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
 from codedgrad.errors import InvalidScheme
 from codedgrad.schemes import build
 from codedgrad.torch import Checkpoints, Job
@@ -70,7 +70,7 @@ def train(
     """Train to the end; return the model, bit by bit."""
     with cg.torch.train(
         job, scheme=case.scheme, workers=case.workers, engine=engine,
-        unbiased=case.unbiased, delays=case.delays(), **options,
+        unbiased=case.unbiased, **options,
     ) as coded:  # fmt: skip
         optimizer = torch.optim.Adam(coded.model.parameters(), lr=0.05)
         coded.track(optimizer=optimizer)
@@ -88,17 +88,28 @@ def bits(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
 def asked(trace: Trace) -> list[tuple[tuple[int, tuple[int, ...]], ...]]:
     """Return which parts every worker was asked for at the start of every step."""
     return [
-        tuple((c.segment.worker, c.segment.parts) for c in commands)
-        for event, commands in (
-            (e.event, [c for c in e.commands if isinstance(c, Assign)])
-            for e in trace.entries
+        tuple(
+            (command.segment.worker, command.segment.parts)
+            for command in entry.commands
+            if isinstance(command, Assign)
         )
-        if isinstance(event, StepStarted)
+        for entry in trace.entries
+        if isinstance(entry.event, StepStarted)
     ]
 
 
 class Killed(Exception):
     pass
+
+
+class Double(Here):
+    """Stands in for processes in a second life: it takes seconds to start them."""
+
+    name = Local.name
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = Local().capabilities
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.scheme)
@@ -115,26 +126,28 @@ def test_a_run_that_learns_goes_on_and_replays_to_the_last_bit(
             raise Killed
 
     with pytest.raises(Killed):
-        train(case, Local(), die, run_dir=first, faults=faults, checkpoints=when)
+        train(
+            case, Local(), die, run_dir=first, checkpoints=when, faults=faults,
+            delays=case.delays(),
+        )  # fmt: skip
     assert faults.all_fired
-    model = train(case, Local(), run_dir=second, resume="auto", checkpoints=when)
+    model = train(case, Double(), run_dir=second, checkpoints=when, resume="auto")
 
     run = read_run(second)
-    started = [e.event.step for e in run.trace.entries if type(e.event) is StepStarted]
-    ended = [
-        c.step for e in run.trace.entries for c in e.commands if type(c) is Combine
-    ]
+    events = [entry.event for entry in run.trace.entries]
+    commands = [c for entry in run.trace.entries for c in entry.commands]
+    started = [event.step for event in events if isinstance(event, StepStarted)]
+    ended = [command.step for command in commands if isinstance(command, Combine)]
     assert started == ended == [line.step for line in run.steps] == [*range(TOTAL)]
-    lost = [e.event.worker for e in run.trace.entries if type(e.event) is WorkerLost]
-    assert 1 in lost
+    assert 1 in [event.worker for event in events if isinstance(event, WorkerLost)]
     before = read_run(first).trace.before(KILLED // EVERY * EVERY)
     assert run.trace.entries[: len(before)] == tuple(before)
     assert replay(run.trace, build(case.scheme, case.workers)) is None
     assert len(set(asked(run.trace))) > 1  # it has learnt something
 
-    assert (
-        bits((Shelf(second / "checkpoints").newest() or (0, {}))[1]["model"]) == model
-    )
+    newest = Shelf(second / "checkpoints").newest()
+    assert newest is not None
+    assert bits(newest[1]["model"]) == model
     assert train(case, Replayed(second / TRACE)) == model
 
 
