@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
 	tests/test_benchmarks.py
 
-# All others, two at a time; those that share processes of their own stay together.
-ALONE := --numprocesses=2 --dist=loadgroup $(PROCESSES:%=--ignore=%)
+# All others, two files at a time: what the tests of a file share is made once.
+ALONE := --numprocesses=2 --dist=loadfile $(PROCESSES:%=--ignore=%)
 
 .PHONY: help demo test coverage check bench soak clean always
 .DELETE_ON_ERROR:

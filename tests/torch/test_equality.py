@@ -31,7 +31,7 @@ CLIPPED = 0.6  # where gradients are: some are clipped
 TOLERATED = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 # one of the tests waits for all the runs, which all of them share
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("equality")]
+pytestmark = pytest.mark.timeout(300)
 
 
 def net(dtype: torch.dtype, dropout: float) -> nn.Module:

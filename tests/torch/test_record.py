@@ -48,8 +48,6 @@ SETTINGS: dict[str, dict[str, bool | float]] = {
     "unused parameters": {"find_unused_parameters": True, "bucket_cap_mb": 0.01},
 }
 
-pytestmark = pytest.mark.xdist_group("record")  # they share processes
-
 
 class Net(nn.Module):
     """A model with buffers, and layers that `skips` does not use in odd calls."""

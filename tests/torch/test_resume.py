@@ -46,8 +46,6 @@ from codedgrad.trace.runs import MANIFEST, STEPS, TRACE
 TOTAL = 13
 EVERY = 4  # steps from a checkpoint to the next
 
-pytestmark = pytest.mark.xdist_group("resume")  # they share runs
-
 
 # -- what is trained -------------------------------------------------------------------
 

@@ -36,8 +36,6 @@ from codedgrad.trace import read_run, replay
 TOTAL = 8
 PATIENCE = 60.0  # seconds; only a hang takes so long
 
-pytestmark = pytest.mark.xdist_group("stopping")  # they share runs
-
 
 def job() -> Job:
     data = np.random.default_rng(0).standard_normal((24, 3)).astype(np.float32)
