@@ -17,8 +17,8 @@ is real: processes, orders, messages, what is learnt and from what.
   some of each.
 
 Aims: dynamic clusters take less time a step than static ones; the heterogeneous code
-ends with less loss than ignoring where workers have data of their own. Where they are
-alike it need not, and mostly does not. Exit code 1 if an aim is missed.
+ends with less loss than ignoring where workers have data of their own; where they are
+alike it need not. Exit code 1 if an aim is missed.
 """
 
 from __future__ import annotations
