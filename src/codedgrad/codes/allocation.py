@@ -245,7 +245,7 @@ def _ones_where(held: Any) -> Matrix:
 
 def _probabilities(family: str, straggle: object) -> Floats:
     try:
-        count = max(1, np.size(straggle))  # type: ignore[arg-type]
+        count = max(1, np.size(straggle))  # type: ignore[arg-type]  # of anything
     except ValueError:  # ragged
         count = 1
     return probabilities(family, "straggle", straggle, count)

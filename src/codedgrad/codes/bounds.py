@@ -279,9 +279,9 @@ def _error(family: str, straggle: Sequence[float] | None, error: float | None) -
 
 def _positive(family: str, name: str, value: object) -> float:
     real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not real or not 0.0 < value < math.inf:  # type: ignore[operator]
+    if not real or not 0.0 < value < math.inf:  # type: ignore[operator]  # if real
         raise InvalidCode(family, f"{name} = {value!r}", "a number above 0")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)  # type: ignore[arg-type]  # it is real
 
 
 def _counts(
