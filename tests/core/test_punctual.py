@@ -16,13 +16,15 @@ PARTS = 4  # for each worker
 BUDGET = 10.0
 
 
-def step(seconds: list[float], pause: float = 0.0, progress: bool = True) -> Record:
-    """A step in which workers take so long for a part, and have four each."""
-    plain = uncoded(len(seconds), pieces=PARTS)
+def step(
+    seconds: list[float], pause: float = 0.0, progress: bool = True, parts: int = PARTS
+) -> Record:
+    """A step in which workers take so long for a part, and have so many each."""
+    plain = uncoded(len(seconds), pieces=parts)
     scheme = Coded("plain", plain.code, Within(BUDGET, First(len(seconds))))
     simulator = Simulator(scheme, capabilities=Capabilities(progress=progress))
     fixed = np.full((1, len(seconds)), pause)
-    times = Times(fixed=fixed, unit=PARTS * np.array([seconds]))
+    times = Times(fixed=fixed, unit=parts * np.array([seconds]))
     for _ in simulator.run(times):
         pass
     return simulator.coordinator.history.records[-1]
@@ -58,6 +60,14 @@ def test_in_time_says_how_much_there_would_have_been_time_for() -> None:
     assert known[0] == known[2] == round(1 / 7, 6)  # 3 parts are done in 9 s
     with_four = 1 - 6 / 7 * (1 - 2 / 7)  # 2 of 5 are late with a fourth
     assert known[3:] == [round(with_four, 6)] * 5
+
+
+def test_time_to_spare_is_evidence_about_more_parts_than_were_asked_for() -> None:
+    spare = [step([1.5, 1.5])] * 3  # 4 parts in 6 of 10 s: 6 would have been done
+    late = step([2.2, 1.0], parts=8)  # 4 parts done in 10 s
+    known = by_load(learnt(*spare, late))
+    assert known[3] == round(1 / 6, 6)
+    assert known[4] == round(1 - 5 / 6 * (1 - 1 / 6), 6)  # late in 1 of 4 with a fifth
 
 
 def test_late_with_some_parts_done_is_in_time_with_those() -> None:

@@ -9,11 +9,13 @@ from codedgrad import schemes
 from codedgrad.codes import clustered as clustered_code
 from codedgrad.codes import cyclic as cyclic_code
 from codedgrad.core import Decodable, First, History, Scheme, Threshold, Within
+from codedgrad.delays import Times
 from codedgrad.errors import CodedgradError, InvalidCode, InvalidScheme
 from codedgrad.schemes import SCHEMES, Coded, Dynamic, Heterogeneous, build
 from codedgrad.schemes.build import build_from, parse
 from codedgrad.schemes.coded import title
 from codedgrad.schemes.proportional import proportional
+from codedgrad.sim import Simulator
 from codedgrad.testing import EXAMPLES, check_code, check_scheme
 
 
@@ -58,6 +60,19 @@ def test_rules_are_what_the_options_say() -> None:
     assert schemes.erasurehead(4, 2, budget=1.0).rule == Within(1.0)
     both = schemes.erasurehead(4, 2, budget=1.0, count=3)
     assert both.rule == Within(1.0, First(3))
+
+
+def test_a_sum_that_is_exact_by_chance_does_not_end_a_step() -> None:
+    """Every part is with two workers, each late in half of the steps: weights of 1.
+
+    The messages of 0 and 2 are the sum; to stop there would spoil the mean.
+    """
+    scheme = build("stochastic(2, 0.5, budget=9, placement=cyclic)", workers=4)
+    assert scheme.code.decodable([0, 2])
+    unit = np.array([[0.1, 0.3, 0.2, 0.4]])
+    [step] = Simulator(scheme).run(Times(fixed=np.zeros((1, 4)), unit=unit))
+    assert step.heard == (0, 2, 1, 3)
+    assert step.residual == 4.0  # every part counts twice this time
 
 
 def test_only_schemes_that_accept_no_residual_state_a_tolerance() -> None:
