@@ -15,7 +15,7 @@ from codedgrad.errors import InvalidOption
 from codedgrad.schemes import build, uncoded
 from codedgrad.sim import Machine, Result
 from codedgrad.view import check_plot, compared, facts, plot, table, verdict
-from codedgrad.view.comparison import mean_error, percent, ratio
+from codedgrad.view.comparison import load_of, mean_error, percent, ratio
 
 WORKERS = 4
 
@@ -33,6 +33,26 @@ def _noisy(mean: float, seed: int, runs: int = 1, steps: int = 200) -> np.ndarra
 
 def _verdict(*results: Result) -> str:
     return verdict(compared(results))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "load"),
+    [
+        ("uncoded(pieces=3)", 1.0),
+        ("cyclic(2)", 3.0),
+        ("dynamic(2, 1)", 2.0),  # it stores 4
+        ("dynamic(2, 1, storage=cluster)", 2.0),
+        ("heterogeneous(budget=1, pieces=4)", 9 / 4),  # twice the mean, and a border
+        ("heterogeneous(budget=1, pieces=4, cap=inf)", 4.0),
+        ("heterogeneous(budget=1, pieces=4, allocation=common)", 14 / 4),
+    ],
+)
+def test_the_load_is_what_is_computed_and_not_what_is_stored(
+    scheme: str, load: float
+) -> None:
+    made = build(scheme, WORKERS)
+    assert load_of(made) == load
+    assert load_of(made) <= max(map(len, made.placement)) * WORKERS / made.parts
 
 
 def test_the_ratio_is_that_of_the_means() -> None:
