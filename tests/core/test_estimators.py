@@ -28,12 +28,12 @@ def censored(elapsed: float, pending: int = 1, done: int = 0) -> Observation:
 def told(*observations: Observation | None) -> Record:
     """A step that told this about its workers."""
     answers = {w for w, o in enumerate(observations) if o and o.ended == ANSWER}
-    held = [[] if o is None else [0] for o in observations]
+    asked = {w for w, o in enumerate(observations) if o is not None}
     known = SimpleNamespace(
         observations=observations,
         heard=frozenset(answers),
+        asked=frozenset(asked),
         alive=tuple(True for _ in observations),
-        state=SimpleNamespace(held=held),
         combined=True,
     )
     return cast(Record, known)

@@ -2,12 +2,13 @@
 
 A code is a matrix (`Code`), `decode` finds the weights for whatever was heard, and
 `amplification` says how many digits that costs, `expected` how far off it is when
-workers are late by chance. The families are in `FAMILIES`.
+workers are late by chance. The families are in `FAMILIES`. `tree` puts a small code at
+every parent of a tree of workers.
 """
 
 from collections.abc import Callable
 
-from codedgrad.codes import bounds
+from codedgrad.codes import bounds, tree
 from codedgrad.codes.amplification import Amplification, amplification
 from codedgrad.codes.bernoulli import bernoulli
 from codedgrad.codes.clustered import clustered
@@ -64,6 +65,7 @@ __all__ = [
     "proportional",
     "refined",
     "stochastic",
+    "tree",
     "uncoded",
     "vertex_graph",
 ]

@@ -2,7 +2,8 @@ r"""Closed forms to judge codes by.
 
 The residual is $\lVert c - \mathbf 1 \rVert^2$ with $c_j$ the weight part $j$ ends up
 with; it is the squared error of the sum, in units of the squared norm of a part
-gradient, when part gradients are orthogonal.
+gradient, when part gradients are orthogonal. What is known of trees is worked out in
+`tree_bounds` and `tree_times`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,50 @@ import numpy as np
 
 from codedgrad.codes.allocation import odds
 from codedgrad.codes.arguments import divisors, probabilities, whole
+from codedgrad.codes.tree_bounds import (
+    relay_load,
+    star_failure,
+    tree_failure,
+    tree_load,
+    tree_most_parts,
+)
+from codedgrad.codes.tree_times import (
+    latency_to_beat_ring,
+    message_to_beat_ring,
+    ring_seconds,
+    star_compute,
+    star_receive,
+    star_seconds,
+    tree_compute,
+    tree_receive,
+    tree_seconds,
+)
 from codedgrad.errors import InvalidCode
 
 __all__ = [
     "bernoulli_residual",
     "convergence",
     "expander_residual",
+    "latency_to_beat_ring",
     "load",
+    "message_to_beat_ring",
     "one_step_residual",
+    "relay_load",
     "repetition_residual",
+    "ring_seconds",
     "shrink",
+    "star_compute",
+    "star_failure",
+    "star_receive",
+    "star_seconds",
     "stationarity",
     "stochastic_residual",
+    "tree_compute",
+    "tree_failure",
+    "tree_load",
+    "tree_most_parts",
+    "tree_receive",
+    "tree_seconds",
     "unbiased_error",
     "unbiased_residual",
 ]

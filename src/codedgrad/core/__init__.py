@@ -7,6 +7,7 @@ rules of a step and `session` for the races.
 
 from codedgrad.core.code_plan import CodePlan
 from codedgrad.core.commands import (
+    ROOT,
     Assign,
     Combine,
     Command,
@@ -52,6 +53,7 @@ from codedgrad.core.session import Progress, Report, Send, Session, Task
 from codedgrad.core.state import MessageState, SegmentState, State
 
 __all__ = [
+    "ROOT",
     "Ask",
     "Assign",
     "Capabilities",

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 __all__ = [
+    "ROOT",
     "Assign",
     "Combine",
     "Command",
@@ -18,6 +19,9 @@ __all__ = [
     "Upload",
     "WakeAt",
 ]
+
+ROOT = -1
+"""Whom messages go to, unless an order names a worker."""
 
 _COMPARED = 16  # messages at most; 136 inner products, in a few times what adding takes
 
@@ -38,16 +42,25 @@ class Segment(Struct, frozen=True, tag=True, gc=False):
     coefficients: tuple[float, ...]
 
 
-class Assign(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+class Assign(
+    Struct,
+    frozen=True,
+    tag=True,
+    gc=False,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
     """Append a segment to its worker's queue; with a message id, upload when closed.
 
-    A `whole` one is never cut, so its worker may add parts straight into the sum.
+    A `whole` one is never cut, so its worker may add parts straight into the sum. The
+    message goes to worker `to`, or to the root.
     """
 
     step: int
     segment: Segment
     message: int | None
     whole: bool = False
+    to: int = ROOT
 
 
 class Cut(Struct, frozen=True, tag=True, gc=False):
@@ -62,13 +75,26 @@ class Cut(Struct, frozen=True, tag=True, gc=False):
     keep: int
 
 
-class Upload(Struct, frozen=True, tag=True, gc=False):
-    """Send the sum of some segments in one message, as soon as all are closed."""
+class Upload(
+    Struct,
+    frozen=True,
+    tag=True,
+    gc=False,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+):
+    """Send the sum of some segments in one message, as soon as all are closed.
+
+    An inner node of a tree adds what it has `gathered`: (message, weight) pairs of
+    messages that have come to it. The sum goes to worker `to`, or to the root.
+    """
 
     step: int
     worker: int
     message: int
     segments: tuple[int, ...]
+    gathered: tuple[tuple[int, float], ...] = ()
+    to: int = ROOT
 
 
 class Drop(Struct, frozen=True, tag=True, gc=False):

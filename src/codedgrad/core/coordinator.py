@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from codedgrad.core.commands import Combine, Command, Drop, GiveUp, WakeAt
+from codedgrad.core.commands import ROOT, Combine, Command, Drop, GiveUp, WakeAt
 from codedgrad.core.events import (
     Event,
     MessageArrived,
@@ -284,6 +284,8 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
             known = state.messages.get(message)
             if known is None or known.arrived is None:
                 raise BrokenPlan(decision, f"uses message {message}, which is not here")
+            if known.to != ROOT:
+                raise BrokenPlan(decision, f"uses message {message}, sent elsewhere")
             if not math.isfinite(weight):
                 raise BrokenPlan(decision, "has a weight that is not finite")
 

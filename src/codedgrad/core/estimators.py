@@ -80,8 +80,8 @@ class Reliability:
 
     From the uniform prior, $\hat p = (m + 1) / (N + 2)$ with $m$ of $N$ steps missed;
     both counts are multiplied by `forget` at every step, so that drift is followed. A
-    step is missed by whoever was asked and not heard before its end, and by whoever
-    was not there. Steps that gave no sum do not count.
+    step is missed by whoever was asked for a message and not heard before its end, and
+    by whoever was not there. Steps that gave no sum do not count.
 
     Attributes:
         forget: In (0, 1]; 0.99 remembers about a hundred steps, 1 all.
@@ -106,9 +106,9 @@ class _ReliabilityTracker:
         """Learn from a step."""
         if not record.combined:
             return  # it may have been called off at any moment
-        heard = record.heard
+        heard, asked = record.heard, record.asked
         for worker, alive in enumerate(record.alive):
-            if record.state.held[worker] or not alive:
+            if worker in asked or not alive:
                 self._missed[worker] *= self._forget
                 self._seen[worker] *= self._forget
                 self._missed[worker] += worker not in heard

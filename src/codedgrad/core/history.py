@@ -115,6 +115,11 @@ class Record:
         return frozenset(messages[id_].worker for id_ in self.state.heard)
 
     @property
+    def asked(self) -> frozenset[int]:
+        """The workers that were asked for a message."""
+        return frozenset(known.worker for known in self.state.messages.values())
+
+    @property
     def observations(self) -> list[Observation | None]:
         """What it told about every worker; None for one that was asked nothing."""
         return [self.observe(worker) for worker in range(len(self.alive))]

@@ -85,8 +85,14 @@ class Ledger:
             self._leave(part)
 
     def cover(self, parts: Iterable[int]) -> None:
-        """Note a message heard."""
+        """Note a message heard by the root.
+
+        What it holds of a worker that is lost was missing, if others gathered it.
+        """
         for part in parts:
+            if not self.is_finished(part):
+                self.missing -= 1
+                self.orphaned -= self.in_hand[part] == 0
             if self.covered[part] == 0:
                 self.uncovered -= 1
             self.covered[part] += 1

@@ -240,7 +240,8 @@ class Opinions:
         if pieces := self._pieces(message, others):
             return [self._question(message, *piece) for piece in pieces]
         if sender in able and not self._is_told(message, own=True):
-            return [self._question(message, sender, parts)]
+            own = parts & state.placement[sender]  # not what it has gathered
+            return [self._question(message, sender, own)]
         return []
 
     def _who_was_asked(self, message: MessageState) -> set[int]:
@@ -288,7 +289,8 @@ class Opinions:
             segment, told = order.segment, set(order.segment.parts)
             if segment.worker in asked:
                 continue  # each once
-            whole, piece = told == set(row), segment.worker != message.worker
+            whole, again = told == set(row), segment.worker == message.worker
+            piece = bool(message.gathered) or not again
             same = segment.coefficients == tuple(row.get(p) for p in segment.parts)
             if (
                 order.message is not None

@@ -13,11 +13,11 @@ told when that part is merged, and says what to report. The races are all in her
 from __future__ import annotations
 
 from collections import deque
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from codedgrad.core.commands import Assign, Cut, Drop, Order, Upload
+from codedgrad.core.commands import ROOT, Assign, Cut, Drop, Order, Upload
 
 __all__ = ["Progress", "Report", "Send", "Session", "Task"]
 
@@ -40,12 +40,17 @@ class Progress(Struct, frozen=True, gc=False):
     closed: bool
 
 
-class Send(Struct, frozen=True, gc=False):
-    """To be sent: the sum of these segments, as it is now. See `MessageArrived`."""
+class Send(Struct, frozen=True, gc=False, repr_omit_defaults=True):
+    """To be sent: the sum of these segments, as it is now. See `MessageArrived`.
+
+    With what was gathered from others, and to whom, as in `Upload`.
+    """
 
     step: int
     message: int
     cuts: tuple[tuple[int, int], ...]
+    gathered: tuple[tuple[int, float], ...] = ()
+    to: int = ROOT
 
 
 Report: TypeAlias = Progress | Send
@@ -65,6 +70,14 @@ class _Held:
         self.keep = len(segment.parts)
         self.closed = False
         self.whole = order.whole
+
+
+class _Wanted(NamedTuple):
+    """A message that is to be sent."""
+
+    segments: tuple[int, ...]
+    gathered: tuple[tuple[int, float], ...]
+    to: int
 
 
 class Session:
@@ -102,7 +115,7 @@ Send(step=0, message=1, cuts=((0, 1),))]
         self._progress = progress
         self._held: dict[int, _Held] = {}
         self._queue: deque[_Held] = deque()
-        self._uploads: dict[int, tuple[int, ...]] = {}
+        self._uploads: dict[int, _Wanted] = {}
 
     def order(self, order: Order) -> list[Report]:
         """Take an order; return what there is to report at once."""
@@ -116,7 +129,7 @@ Send(step=0, message=1, cuts=((0, 1),))]
                 self._queue.append(held := _Held(order))
                 self._held[segment.id] = held
                 if message is not None:
-                    self._uploads[message] = (segment.id,)
+                    self._uploads[message] = _Wanted((segment.id,), (), order.to)
             case Cut(_, _, id_, keep):
                 held_ = self._held.get(id_)
                 if held_ is None or held_.closed or held_.whole:
@@ -124,9 +137,9 @@ Send(step=0, message=1, cuts=((0, 1),))]
                 held_.keep = min(held_.keep, max(keep, held_.done))
                 if held_.done >= held_.keep:
                     reports += self._close(held_)
-            case Upload(_, _, message, segments):
+            case Upload(_, _, message, segments, gathered, to):
                 if all(id_ in self._held for id_ in segments):
-                    self._uploads[message] = segments
+                    self._uploads[message] = _Wanted(segments, gathered, to)
                     reports += self._ready()
             case Drop():
                 self._renew(order.step)
@@ -165,12 +178,13 @@ Send(step=0, message=1, cuts=((0, 1),))]
 
     def _ready(self) -> list[Send]:
         ready = []
-        for message, segments in list(self._uploads.items()):
-            held = [self._held[id_] for id_ in segments]
+        for message, wanted in list(self._uploads.items()):
+            held = [self._held[id_] for id_ in wanted.segments]
             if all(h.closed for h in held):
                 del self._uploads[message]
                 cuts = tuple((h.id, h.done) for h in held)
-                ready.append(Send(self.step, message, cuts))
+                gathered, to = wanted.gathered, wanted.to
+                ready.append(Send(self.step, message, cuts, gathered, to))
         return ready
 
     def _next(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from codedgrad.core.commands import Assign, Cut, Drop, Order, Segment, Upload
+from codedgrad.core.commands import ROOT, Assign, Cut, Drop, Order, Segment, Upload
 from codedgrad.core.events import MessageArrived, MessageFailed, Progressed
 from codedgrad.core.ledger import Ledger
 from codedgrad.core.patience import Deadline
@@ -76,9 +76,12 @@ class MessageState:
         segments: Whose sums it adds up.
         asked: When it was ordered, seconds.
         arrived: When it was heard; None if it was not.
-        gone: It will never be: its worker was lost or dropped, or it failed.
+        gone: It will never be, or is no more: its worker was lost or dropped, or whom
+            it went to, or it failed.
         cuts: (segment, parts merged) of what was heard, or is doubted.
         finite: False if it came with values that are not finite.
+        gathered: (message, weight) of others' messages that are added to it.
+        to: Who hears it: a worker, or the root.
     """
 
     __slots__ = (
@@ -86,19 +89,29 @@ class MessageState:
         "asked",
         "cuts",
         "finite",
+        "gathered",
         "gone",
         "id",
         "segments",
+        "to",
         "worker",
     )
 
     def __init__(
-        self, id: int, worker: int, segments: tuple[int, ...], asked: float
+        self,
+        id: int,
+        worker: int,
+        segments: tuple[int, ...],
+        asked: float,
+        gathered: tuple[tuple[int, float], ...] = (),
+        to: int = ROOT,
     ) -> None:
         self.id = id
         self.worker = worker
         self.segments = segments
         self.asked = asked
+        self.gathered = gathered
+        self.to = to
         self.arrived: float | None = None
         self.gone = False
         self.cuts: tuple[tuple[int, int], ...] = ()
@@ -164,6 +177,7 @@ class State:
         self.ledger = Ledger(parts)
         self.next_id = 0
         self._asked: dict[int, list[int]] = {}  # worker -> its message ids
+        self._addressed: dict[int, list[int]] = {}  # worker -> messages sent to it
         self._reborn: set[int] = set()  # workers lost in this step
 
     @property
@@ -180,6 +194,9 @@ class State:
                 segment.parts[:done], segment.coefficients, strict=False
             ):
                 row[part] = row.get(part, 0.0) + coefficient
+        for other, weight in self.messages[message].gathered:
+            for part, coefficient in self.row(other).items():
+                row[part] = row.get(part, 0.0) + weight * coefficient
         return row
 
     def to_come(self, message: MessageState) -> set[int]:
@@ -189,6 +206,8 @@ class State:
             known = self.segments[id_]
             size = known.done if known.closed else max(known.keep, known.done)
             found.update(known.segment.parts[:size])
+        for other, _ in message.gathered:
+            found.update(self.row(other))
         return found
 
     def in_hand(self, worker: int) -> int:
@@ -227,8 +246,9 @@ class State:
     def obey(self, order: Order) -> None:
         """Note an order that is about to be given."""
         match order:
-            case Assign(step, segment, message, whole):
+            case Assign(step, segment, message, whole, to):
                 self._check(step, segment.worker, order)
+                self._check_receiver(to, segment.worker, order)
                 self._check_segment(segment, order)
                 self._number(segment.id, order)
                 if segment.worker in self._reborn:  # what came before was another's
@@ -240,7 +260,8 @@ class State:
                 self.held[segment.worker].append(segment.id)
                 self.ledger.assign(segment.parts)
                 if message is not None:
-                    self._expect(message, segment.worker, (segment.id,), order)
+                    self._number(message, order)
+                    self._expect(message, segment.worker, (segment.id,), (), to)
             case Cut(step, worker, id_, keep):
                 self._check(step, worker, order)
                 known = self._own(id_, worker, order)
@@ -251,13 +272,16 @@ class State:
                 if keep < len(known.segment.parts) and not known.closed:
                     known.ended, known.ended_at = "cut", self.now
                     known.keep = min(known.keep, keep)
-            case Upload(step, worker, message, segments):
+            case Upload(step, worker, message, segments, gathered, to):
                 self._check(step, worker, order)
+                self._check_receiver(to, worker, order)
                 if not segments or len(set(segments)) < len(segments):
                     raise BrokenPlan(order, "names no segment, or one twice")
                 for id_ in segments:
                     self._own(id_, worker, order)
-                self._expect(message, worker, segments, order)
+                self._check_gathered(gathered, worker, order)
+                self._number(message, order)
+                self._expect(message, worker, segments, gathered, to)
             case Drop(step, worker):
                 self._check(step, worker, order)
                 self.forget(worker, "dropped")
@@ -290,12 +314,39 @@ class State:
             raise BrokenPlan(order, f"is numbered {id_}, the next is {self.next_id}")
         self.next_id += 1
 
-    def _expect(
-        self, id_: int, worker: int, segments: tuple[int, ...], order: Order
+    def _check_receiver(self, to: int, worker: int, order: Order) -> None:
+        if to == ROOT:
+            return
+        if not 0 <= to < len(self.alive) or to == worker or not self.alive[to]:
+            raise BrokenPlan(order, "sends to a worker that is not there")
+
+    def _check_gathered(
+        self, gathered: tuple[tuple[int, float], ...], worker: int, order: Order
     ) -> None:
-        self._number(id_, order)
-        self.messages[id_] = MessageState(id_, worker, segments, self.now)
+        if len({id_ for id_, _ in gathered}) < len(gathered):
+            raise BrokenPlan(order, "adds a message twice")
+        for id_, weight in gathered:
+            known = self.messages.get(id_)
+            if known is None or known.arrived is None or known.gone:
+                raise BrokenPlan(order, f"adds message {id_}, which is not there")
+            if known.to != worker:
+                raise BrokenPlan(order, f"adds message {id_}, which went elsewhere")
+            if not math.isfinite(weight):
+                raise BrokenPlan(order, "has a weight that is not finite")
+
+    def _expect(
+        self,
+        id_: int,
+        worker: int,
+        segments: tuple[int, ...],
+        gathered: tuple[tuple[int, float], ...],
+        to: int,
+    ) -> None:
+        message = MessageState(id_, worker, segments, self.now, gathered, to)
+        self.messages[id_] = message
         self._asked.setdefault(worker, []).append(id_)
+        if to != ROOT:
+            self._addressed.setdefault(to, []).append(id_)
 
     # -- what workers report ---------------------------------------------------------
 
@@ -367,10 +418,17 @@ class State:
         return ""
 
     def _hear(self, message: MessageState) -> None:
-        for id_, _ in message.cuts:
-            self.ledger.cover(self.segments[id_].merged)
+        if message.to == ROOT:
+            self._cover(message)
         message.arrived = self.now
         self.heard.append(message.id)
+
+    def _cover(self, message: MessageState) -> None:
+        """Note the parts of a message that has come to the root."""
+        for id_, _ in message.cuts:
+            self.ledger.cover(self.segments[id_].merged)
+        for id_, _ in message.gathered:
+            self._cover(self.messages[id_])
 
     def _discard(self, message: MessageState) -> None:
         for id_ in message.segments:
@@ -428,6 +486,8 @@ class State:
             message = self.messages[id_]
             if message.pending:
                 self._give_up(message)
+        for id_ in self._addressed.pop(worker, ()):  # nobody has it, or will
+            self._give_up(self.messages[id_])
 
     def finish(self) -> None:
         """Note that the step is over: whatever was still under way is dropped."""

@@ -85,11 +85,14 @@ class Times:
         fixed: Paid once a step before the first part, (steps, workers).
         unit: For the uncoded load, in proportion to the load; inf: dead.
         truth: The state behind them, if whoever drew them knows.
+        again: What workers take for orders given later than the start of a step, if
+            that is not the same; finite for whoever is there.
     """
 
     fixed: Floats
     unit: Floats
     truth: Truth | None = None
+    again: Times | None = None
 
     def __post_init__(self) -> None:
         fixed, unit = _frozen("fixed", self.fixed), _frozen("unit", self.unit)
@@ -97,6 +100,21 @@ class Times:
             problem = f"fixed has shape {fixed.shape}, unit {unit.shape}"
             raise InvalidDelays("times", problem, "(steps, workers) for both")
         settle(self, fixed=fixed, unit=unit)
+        if self.again is not None:
+            self._check(self.again)
+
+    def _check(self, again: Times) -> None:
+        """Refuse times for later orders that do not fit these."""
+        if again.unit.shape != self.unit.shape:
+            problem = f"again has shape {again.unit.shape}, the times {self.unit.shape}"
+            raise InvalidDelays("times", problem, "one shape for both")
+        if again.again is not None:
+            problem = "again has times for later orders of its own"
+            raise InvalidDelays("times", problem, "one Times inside the other")
+        there = np.isfinite(self.fixed + self.unit)
+        if not np.all(np.isfinite(again.fixed + again.unit) | ~there):
+            problem = "again is infinite for a worker that is there"
+            raise InvalidDelays("times", problem, "finite seconds, or inf in both")
 
     @property
     def steps(self) -> int:
@@ -125,11 +143,13 @@ class Times:
         """Return steps `first` to `last` - 1, without copying."""
         some = object.__new__(Times)
         truth = None if self.truth is None else self.truth.between(first, last)
+        again = None if self.again is None else self.again.between(first, last)
         settle(
             some,
             fixed=self.fixed[first:last],
             unit=self.unit[first:last],
             truth=truth,
+            again=again,
         )
         return some
 
@@ -141,7 +161,8 @@ class Times:
             slow: Who is in a slow spell because of it, (steps, workers).
         """
         truth = None if self.truth is None else self.truth.slowed(by, slow)
-        return Times(self.fixed * by, self.unit * by, truth)
+        again = None if self.again is None else self.again.slowed(by, slow)
+        return Times(self.fixed * by, self.unit * by, truth, again)
 
     def seated(self, seats: NDArray[np.intp]) -> Times:
         """Return the times of the workers in these seats, (steps, seats)."""
@@ -151,6 +172,7 @@ class Times:
             fixed=np.take_along_axis(self.fixed, seats, axis=1),
             unit=np.take_along_axis(self.unit, seats, axis=1),
             truth=None,
+            again=None if self.again is None else self.again.seated(seats),
         )
         return some
 

@@ -34,7 +34,7 @@ from codedgrad.delays import Times
 from codedgrad.engines.faults import FaultPlan, Injector, no_delays
 from codedgrad.engines.memory import Memory, Private, Shape
 from codedgrad.engines.protocol import MakeJob
-from codedgrad.engines.rows import Rows
+from codedgrad.engines.rows import Rows, add_rows
 from codedgrad.engines.worker import is_finite
 from codedgrad.errors import InvalidScenario, ProtocolError
 from codedgrad.jobs import Layout
@@ -69,6 +69,7 @@ class Desk:
         self._gradient = layout.gradient
         self._step = -1
         self._sums: dict[int, NDArray[Any]] = {}
+        self._gathered: dict[int, tuple[int, tuple[tuple[int, float], ...]]] = {}
 
     def begin(self, step: int, parameters: NDArray[Any]) -> None:
         """Begin a step."""
@@ -81,15 +82,18 @@ class Desk:
         self._step = step
         self.rows.begin()
         self._sums.clear()
+        self._gathered.clear()
 
     def take(self, order: Order) -> None:
         """Make room for what an order asks for."""
         match order:
             case Assign(_, segment, message):
-                row = self.rows.give(segment, message)
+                row = self.rows.give(segment, message, order.to)
                 self._sums[segment.id] = self._memory.row(row)
-            case Upload(_, worker, message, segments):
-                self.rows.expect(message, worker, segments)
+            case Upload(_, worker, message, segments, gathered, to):
+                self.rows.expect(message, worker, segments, to)
+                if gathered:
+                    self._gathered[message] = segments[0], gathered
             case Drop(_, worker):
                 self.rows.forget(worker)
 
@@ -105,6 +109,13 @@ class Desk:
         pairs = zip(segment.parts, segment.coefficients, strict=True)
         for number, (part, coefficient) in enumerate(list(pairs)[:done]):
             self.add(segment.id, part, coefficient, number == 0)
+
+    def gather(self, message: int) -> None:
+        """Add what others have sent for a message to the sum of its own parts."""
+        if message in self._gathered:
+            segment, messages = self._gathered.pop(message)
+            pairs = self.rows.gathered(messages)
+            add_rows([(self._memory.row(r), a) for r, a in pairs], self._sums[segment])
 
     def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
         """Return (one, other, inner product of their gradients) of all pairs."""
@@ -236,6 +247,7 @@ class Here:
                 case Progress(step, segment, done, closed):
                     event: Event = Progressed(step, worker, segment, done, closed, 0.0)
                 case Send(step, message, cuts):
+                    self._open.gather(message)
                     self._open.rows.sent(worker, message, cuts)
                     finite = self._open.is_finite(cuts)
                     event = MessageArrived(step, worker, message, cuts, 0.0, finite)

@@ -204,12 +204,13 @@ class Local:
             return  # its loss is about to be handed out
         if isinstance(order, Assign):
             self._strike(lane, order.step)
-            row = self._rows.give(order.segment, order.message)
+            row = self._rows.give(order.segment, order.message, order.to)
             give = Give(order, row, self._version)
+        elif isinstance(order, Upload):
+            self._rows.expect(order.message, worker, order.segments, order.to)
+            give = Give(order, gathered=self._rows.gathered(order.gathered))
         else:
             give = Give(order)
-        if isinstance(order, Upload):
-            self._rows.expect(order.message, worker, order.segments)
         lane.give(give)
         if isinstance(order, Drop):
             self._rows.forget(worker)

@@ -183,6 +183,7 @@ class Replayed:
                     self._sent.add(message)
                     for id_, done in cuts:
                         desk.compute(self._segments[id_], done)
+                    desk.gather(message)
                     if not event.finite and desk.is_finite(cuts):
                         self._unlike.add(message)
             case MessageFailed(step, worker, message) if step == self._step:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.core import Segment
+from codedgrad.core import ROOT, Segment
 from codedgrad.engines.memory import Memory
+from codedgrad.errors import EngineFailed
 
-__all__ = ["Rows", "inner_products", "weighted_sum"]
+__all__ = ["Rows", "add_rows", "inner_products", "weighted_sum"]
 
 _LONG = 4  # neighbours that are worth a matrix
 _BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
@@ -46,11 +47,12 @@ class Rows:
         self._copy: dict[int, NDArray[Any]] = {}  # segment -> its sum, copied out
         self._asked: dict[int, tuple[int, frozenset[int]]] = {}  # message -> of whom
         self._sent: dict[int, tuple[tuple[int, int], ...]] = {}  # message -> cuts
+        self._pinned: set[int] = set()  # segments whose rows another worker reads
 
-    def give(self, segment: Segment, message: int | None = None) -> int:
+    def give(self, segment: Segment, message: int | None = None, to: int = ROOT) -> int:
         """Return a free row of the segment's worker, which is now the segment's.
 
-        With a message id, its sum is to be sent as that message.
+        With a message id, its sum is to be sent as that message, to whom is said.
         """
         taken = set(self._row.values())
         own = range(segment.worker, self._places * self._workers, self._workers)
@@ -60,12 +62,19 @@ class Rows:
         self._segments[segment.id] = segment
         self._row[segment.id] = free
         if message is not None:
-            self.expect(message, segment.worker, (segment.id,))
+            self.expect(message, segment.worker, (segment.id,), to)
         return free
 
-    def expect(self, message: int, worker: int, segments: tuple[int, ...]) -> None:
-        """Note that a worker was asked for a message of some sums."""
+    def expect(
+        self, message: int, worker: int, segments: tuple[int, ...], to: int = ROOT
+    ) -> None:
+        """Note that a worker was asked for a message of some sums.
+
+        Where another worker is to read them, their rows stay where they are.
+        """
         self._asked[message] = worker, frozenset(segments)
+        if to != ROOT:
+            self._pinned.update(segments)
 
     def sent(
         self, worker: int, message: int, cuts: tuple[tuple[int, int], ...]
@@ -79,6 +88,16 @@ class Rows:
             return False
         self._sent.setdefault(message, cuts)
         return True
+
+    def gathered(
+        self, messages: Sequence[tuple[int, float]]
+    ) -> tuple[tuple[int, float], ...]:
+        """Return the (row, weight) pairs of messages that a worker is to add up."""
+        found: list[tuple[int, float]] = []
+        for message, weight in messages:
+            cuts = self._sent[message]
+            found += [(self._row[id_], weight) for id_, done in cuts if done > 0]
+        return tuple(found)
 
     def forget(self, worker: int) -> None:
         """Free the rows of a worker that were not sent."""
@@ -103,10 +122,14 @@ class Rows:
         freed = []
         for cuts in self._sent.values():
             for id_, _ in cuts:
-                if self._segments[id_].worker == worker and id_ in self._row:
+                mine = self._segments[id_].worker == worker and id_ in self._row
+                if mine and id_ not in self._pinned:
                     row = self._row.pop(id_)
                     self._copy[id_] = self._memory.row(row).copy()
                     freed.append(row)
+        if not freed:
+            problem = f"worker {worker} has no room left for a sum in this step"
+            raise EngineFailed(problem, "more open_segments")
         self.rescued += len(freed)
         return freed[0]
 
@@ -163,6 +186,21 @@ class Rows:
             for part in self._segments[id_].parts[:done]
         ]
         return min(parts, default=0)
+
+
+def add_rows(gathered: Sequence[tuple[NDArray[Any], float]], out: NDArray[Any]) -> None:
+    """Add some rows to another, each times its weight, in their order.
+
+    Args:
+        gathered: (row, weight) pairs, rows of (length,).
+        out: (length,).
+    """
+    from scipy.linalg.blas import daxpy, saxpy
+
+    axpy = saxpy if out.dtype == np.float32 else daxpy
+    for block in _blocks(len(out), _BLOCK // out.itemsize):
+        for row, weight in gathered:
+            axpy(row[block], out[block], a=weight)
 
 
 def weighted_sum(

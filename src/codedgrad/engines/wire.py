@@ -41,11 +41,15 @@ _CHUNK = 1 << 16
 
 
 class Give(Struct, frozen=True, gc=False, array_like=True):
-    """An order, with where its sum goes and which parameters it is about."""
+    """An order, with where its sum goes and which parameters it is about.
+
+    With an upload that gathers come the (row, weight) pairs of what is to be added.
+    """
 
     order: Assign | Cut | Upload | Drop
     row: int = -1
     version: int = -1
+    gathered: tuple[tuple[int, float], ...] = ()
 
 
 class Ready(Struct, frozen=True, gc=False, tag=True, array_like=True):

@@ -9,7 +9,9 @@ wanted. All engines run this loop; what differs is where rows and parameters are
    nothing. Elsewhere later parts go through one scratch row, so that a cut during a
    part leaves the sum as it was.
 2. What is said is said under the lock, so that the root hears it in order.
-3. `Left` is said when there is nothing in hand: from then on the worker touches neither
+3. What others have sent to a worker is added to its own sum just before that is sent;
+   its row then holds both, and no other message may be made of it.
+4. `Left` is said when there is nothing in hand: from then on the worker touches neither
    parameters nor rows until it is given something.
 """
 
@@ -22,8 +24,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.core import Assign, Progress, Report, Send, Session, Task
+from codedgrad.core import Assign, Progress, Report, Send, Session, Task, Upload
 from codedgrad.engines.faults import Injector, mangle, spoil
+from codedgrad.engines.rows import add_rows
 from codedgrad.engines.wire import Give, Left, Said, Sent, Told
 from codedgrad.jobs import Job
 
@@ -51,14 +54,15 @@ class PartFailed(Exception):
 
 
 class _Sum:
-    """A segment's running sum."""
+    """A segment's running sum, to which what was gathered is added when it is sent."""
 
-    __slots__ = ("merged", "row", "whole")
+    __slots__ = ("gathered", "merged", "row", "whole")
 
     def __init__(self, row: NDArray[Any], whole: bool) -> None:
         self.row = row
         self.whole = whole
         self.merged = 0
+        self.gathered: tuple[tuple[int, float], ...] = ()
 
 
 class Worker:
@@ -87,6 +91,7 @@ class Worker:
         self._session = Session(number)
         self._changed = threading.Condition()
         self._sums: dict[int, _Sum] = {}
+        self._gathered: dict[int, tuple[tuple[int, float], ...]] = {}  # by message
         self._scratch = np.empty(job.layout.message, dtype=job.layout.dtype)
         self._version = -1
         self._computed = 0  # parts of this step
@@ -144,11 +149,14 @@ class Worker:
         order = give.order
         if order.step > self._session.step:
             self._sums.clear()
+            self._gathered.clear()
             self._computed = 0
         if isinstance(order, Assign):
             self._taken += 1
             self._version = give.version
             self._sums[order.segment.id] = _Sum(self._store.row(give.row), order.whole)
+        elif isinstance(order, Upload) and give.gathered:
+            self._gathered[order.message] = give.gathered
 
     def _said(self, reports: list[Report]) -> list[Said]:
         said: list[Said] = []
@@ -161,6 +169,7 @@ class Worker:
         return said
 
     def _send(self, send: Send) -> list[Said]:
+        self._gather(send)
         rows = [self._sums[id_].row for id_, done in send.cuts if done > 0]
         how = self._injector.corruption(send.step)
         if how:
@@ -169,6 +178,16 @@ class Worker:
         size = len(self._scratch)
         sent = Sent(send.step, send.message, send.cuts, finite, size)
         return mangle(sent, how) if how else [sent]
+
+    def _gather(self, send: Send) -> None:
+        """Add what others have sent here to the sum, once."""
+        gathered = self._gathered.get(send.message, ())
+        first, _ = send.cuts[0]
+        sum_ = self._sums[first]
+        if gathered and not sum_.gathered:
+            sum_.gathered = gathered
+            rows = [(self._store.row(row), weight) for row, weight in gathered]
+            add_rows(rows, sum_.row)
 
     def _tell(self, said: list[Said]) -> None:
         idle = not self._busy and self._session.task is None

@@ -11,6 +11,7 @@ from codedgrad.schemes.bernoulli import bernoulli
 from codedgrad.schemes.build import Family, build_from, parse
 from codedgrad.schemes.clustered import clustered
 from codedgrad.schemes.coded import Coded
+from codedgrad.schemes.coded_reduce import CodedReduce, coded_reduce
 from codedgrad.schemes.cyclic import cyclic
 from codedgrad.schemes.dynamic import Dynamic, dynamic
 from codedgrad.schemes.erasurehead import erasurehead
@@ -38,6 +39,7 @@ SCHEMES: dict[str, Family] = {
         erasurehead,
         vertex_graph,
         edge_graph,
+        coded_reduce,
     )
 }
 """Every scheme by its name."""
@@ -62,11 +64,13 @@ def build(
 __all__ = [
     "SCHEMES",
     "Coded",
+    "CodedReduce",
     "Dynamic",
     "Heterogeneous",
     "bernoulli",
     "build",
     "clustered",
+    "coded_reduce",
     "cyclic",
     "dynamic",
     "edge_graph",

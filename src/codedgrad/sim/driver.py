@@ -7,7 +7,9 @@ come before timers, and otherwise what was scheduled first.
 A worker pays its fixed seconds before its first part of a step. A part that nobody
 needs any more is abandoned at once where the engine can interrupt; otherwise its worker
 finishes it first, into the next step if need be. A worker whose times are infinite is
-lost, as a dead process is noticed; when they are finite again it joins.
+lost, as a dead process is noticed; when they are finite again it joins. Where there are
+times for later orders (`Times.again`), what is assigned after the first moment of a
+step takes those.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.delays import Times
-from codedgrad.errors import StuckStep
+from codedgrad.errors import InvalidScenario, StuckStep
+from codedgrad.sim.network import Downlink, Network, Ports
 
 __all__ = ["Payload", "Simulator", "Step", "Watch"]
 
@@ -64,7 +67,7 @@ class Payload(Protocol):
         ...
 
     def send(self, worker: int, send: Send) -> None:
-        """Take the sum of a message as it is now."""
+        """Take the sum of a message as it is now, with what was gathered for it."""
         ...
 
     def drop(self, worker: int) -> None:
@@ -144,6 +147,7 @@ class Simulator:
         watch: Told every event and the commands it led to.
         payload: What is carried besides time.
         most_events: In one step, before it is called stuck.
+        network: What messages go through instead of `latency`; None: nothing.
     """
 
     def __init__(
@@ -156,6 +160,7 @@ class Simulator:
         watch: Watch | None = None,
         payload: Payload | None = None,
         most_events: int = _MOST_EVENTS,
+        network: Network | None = None,
     ) -> None:
         self.capabilities = capabilities or Capabilities()
         self.coordinator = Coordinator(scheme, self.capabilities, patience)
@@ -171,28 +176,50 @@ class Simulator:
             _Worker(number, self.capabilities.progress)
             for number in range(scheme.workers)
         ]
+        self._ports: Ports | None = None
+        self._network = network
+        if network is not None:
+            network.check(scheme.workers)
+            if network.chunks > 1:
+                problem = "cuts messages into chunks, which events cannot say"
+                raise InvalidScenario("network", problem, "sim.trees, or chunks=1")
+            self._ports = Ports(network, self, not self.capabilities.interrupts_part)
+        self._down: Downlink | None = None
         self._until = math.inf
         self._step = -1
         self._end: Combine | GiveUp | None = None
         self._fixed: list[float] = []
         self._part: list[float] = []
+        self._again: tuple[list[float], list[float]] | None = None
+        self._later: set[tuple[int, int]] = set()  # (step, segment) that take those
+        self._started = 0.0
         self._work = 0
         self._busy = 0.0
 
     def run(self, times: Times) -> Iterator[Step]:
         """Simulate a step for every row of `times`, one after the other."""
-        part = times.part(self._scheme.parts)
-        for fixed, seconds in zip(times.fixed.tolist(), part.tolist(), strict=True):
-            yield self.step(fixed, seconds)
+        rows = _rows(times, self._scheme.parts)
+        later = times.again
+        again = None if later is None else _rows(later, self._scheme.parts)
+        for number, (fixed, part) in enumerate(rows):
+            yield self.step(fixed, part, None if again is None else again[number])
 
-    def step(self, fixed: list[float], part: list[float]) -> Step:
+    def step(
+        self,
+        fixed: list[float],
+        part: list[float],
+        again: tuple[list[float], list[float]] | None = None,
+    ) -> Step:
         """Simulate the next step.
 
         Args:
             fixed: Seconds every worker pays before its first part.
             part: Seconds every worker takes for a part.
+            again: The same two for what is assigned after the step's first moment.
         """
         self._fixed, self._part = fixed, part
+        self._again, self._started = again, self.now
+        self._later.clear()
         self._step += 1
         self._end, self._work, self._busy = None, 0, 0.0
         for number, worker in enumerate(self._workers):
@@ -202,9 +229,13 @@ class Simulator:
             elif there and not worker.alive:
                 self.join(number)
         started = self.now
+        if self._network is not None and self._network.down is not None:
+            self._down = Downlink(self._network, self.now)
         self.feed(StepStarted(self._step, self.now))
         end = self._until_end()
         self._drop_all()
+        if self._ports is not None:
+            self._ports.end()
         for worker in self._workers:
             if worker.task is not None:  # it goes on into the next step
                 self._busy += self.now - worker.begun
@@ -275,6 +306,8 @@ class Simulator:
             worker.session = Session(number, self.capabilities.progress)
             if self._payload is not None:
                 self._payload.drop(number)
+            if self._down is not None:
+                self._down.lose(number)
             self.feed(WorkerLost(number, self.now))
 
     def join(self, number: int) -> None:
@@ -312,7 +345,10 @@ class Simulator:
             if self._workers[number].session is incarnation:
                 self.report(number, report)
 
-        self.schedule(self.now + self._latency, arrive)
+        if isinstance(report, Send) and self._ports is not None:
+            self._ports.send(report.to, arrive)
+        else:
+            self.schedule(self.now + self._latency, arrive)
 
     # -- commands out ----------------------------------------------------------------
 
@@ -326,7 +362,11 @@ class Simulator:
                     self._end = command
                     if self._payload is not None and isinstance(command, Combine):
                         self._payload.combine(command)
-            case Assign(_, segment):
+            case Assign(step, segment):
+                if self._again is not None and self.now > self._started:
+                    self._later.add((step, segment.id))
+                if self._down is not None:
+                    self._down.reach(segment.worker, command.to, self.now)
                 self._send_order(segment.worker, command)
             case _:
                 self._send_order(command.worker, command)
@@ -366,14 +406,22 @@ class Simulator:
             self._begin(number, worker, task)
 
     def _begin(self, number: int, worker: _Worker, task: Task) -> None:
+        fixed, part = self._fixed, self._part
+        if self._later and (task.step, task.segment) in self._later:
+            assert self._again is not None  # or nothing is later
+            fixed, part = self._again
         if worker.step != task.step:
             worker.step = task.step
-            worker.ready = self.now + self._fixed[number]
+            there = self.now
+            if self._down is not None:
+                there = max(there, self._down.there(number))
+            worker.ready = there + fixed[number]
             worker.count = 0
-        if worker.count == 0 or worker.end != self.now:  # a run begins
+        same = worker.end == self.now and worker.seconds == part[number]
+        if worker.count == 0 or not same:  # a run begins
             worker.base = max(self.now, worker.ready)
             worker.count = 0
-            worker.seconds = self._part[number]
+            worker.seconds = part[number]
         worker.count += 1
         worker.task, worker.begun = task, self.now
         worker.end = worker.base + worker.count * worker.seconds
@@ -392,7 +440,9 @@ class Simulator:
         if wanted and self._payload is not None:
             self._payload.merge(number, task)
         for report in worker.session.finish(task):
-            if self._latency == 0.0 and self._end is None:
+            sends = isinstance(report, Send)
+            through = sends and self._ports is not None
+            if self._latency == 0.0 and self._end is None and not through:
                 if isinstance(report, Send) and self._payload is not None:
                     self._payload.send(number, report)
                 self.report(number, report)
@@ -422,3 +472,9 @@ class Simulator:
             self._send_order(number, Drop(self._step, number))
             if self._payload is not None:
                 self._payload.drop(number)
+
+
+def _rows(times: Times, parts: int) -> list[tuple[list[float], list[float]]]:
+    """Return the fixed seconds and those for a part, of every step."""
+    part = times.part(parts).tolist()
+    return list(zip(times.fixed.tolist(), part, strict=True))

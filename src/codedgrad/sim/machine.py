@@ -11,6 +11,7 @@ from codedgrad.core import Capabilities, Patience, Scheme
 from codedgrad.delays import Times
 from codedgrad.delays.arguments import LONGEST
 from codedgrad.errors import InvalidScenario
+from codedgrad.sim.network import Network
 
 __all__ = ["Machine"]
 
@@ -26,11 +27,13 @@ class Machine:
             step, as most real ones do. False: it stops at once (ideal cancelling).
         progress: Workers report every part.
         latency: Seconds an order takes to its worker, and a report back.
+        network: What messages go through; None: they are there after the latency.
     """
 
     drain: bool = True
     progress: bool = True
     latency: float = 0.0
+    network: Network | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.latency <= LONGEST:
@@ -44,8 +47,8 @@ class Machine:
 
     @property
     def is_ideal(self) -> bool:
-        """Whether the fast path plays it: no draining, no latency."""
-        return not self.drain and self.latency == 0.0
+        """Whether the fast path plays it: no draining, no latency, no network."""
+        return not self.drain and self.latency == 0.0 and self.network is None
 
     def patience(self, times: Times, scheme: Scheme) -> Patience:
         """Return a patience that outlasts whoever is alive in `times`, and a budget."""
@@ -57,5 +60,8 @@ class Machine:
         budget = getattr(rule, "budget", math.inf)
         if math.isfinite(budget):
             longest = max(longest, budget)
-        least = max(60.0, _WAITS * (longest + 2 * self.latency))
+        travel = 2 * self.latency
+        if self.network is not None:
+            travel += self.network.longest(scheme.workers)
+        least = max(60.0, _WAITS * (longest + travel))
         return Patience(least=least, first=least)

@@ -199,6 +199,7 @@ def run_events(
         capabilities=machine.capabilities,
         patience=machine.patience(times, scheme),
         latency=machine.latency,
+        network=machine.network,
         watch=watch,
     )
     steps = []

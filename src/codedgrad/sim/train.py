@@ -75,6 +75,7 @@ def train(
         capabilities=machine.capabilities,
         patience=machine.patience(times, scheme),
         latency=machine.latency,
+        network=machine.network,
         watch=watch,
         payload=carried,
     )
@@ -125,6 +126,8 @@ class _Sums:
             return
         keys = [(worker, segment) for segment, done in send.cuts if done > 0]
         sum_ = sum((self._sums[key] for key in keys), np.zeros_like(self.total))
+        for message, weight in send.gathered:
+            sum_ = sum_ + weight * self._sent[message][1]
         lowest = min((self._lowest[key] for key in keys), default=0)
         self._sent[send.message] = lowest, sum_
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from codedgrad.schemes import (
     Coded,
+    CodedReduce,
     Dynamic,
     Heterogeneous,
     bernoulli,
     clustered,
+    coded_reduce,
     cyclic,
     dynamic,
     edge_graph,
@@ -26,7 +28,7 @@ from codedgrad.schemes import (
 
 __all__ = ["EXAMPLES"]
 
-EXAMPLES: tuple[Coded | Dynamic | Heterogeneous, ...] = (
+EXAMPLES: tuple[Coded | CodedReduce | Dynamic | Heterogeneous, ...] = (
     uncoded(4),
     uncoded(6, pieces=3),
     ignore(6, 4),
@@ -51,5 +53,7 @@ EXAMPLES: tuple[Coded | Dynamic | Heterogeneous, ...] = (
     vertex_graph(6, 3, budget=3.0),
     vertex_graph(6, 3, budget=3.0, decoding="one-step", seed=3),
     edge_graph(6, 3, count=3),
+    coded_reduce(6, 2, 1),
+    coded_reduce(6, 2, 1, parts=7, seats="reliable", rule="threshold"),
 )
 """Exact and approximate, by count and by budget, in parts and in smaller pieces."""

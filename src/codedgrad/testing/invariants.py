@@ -7,9 +7,10 @@ and the messages that arrived, and weighed again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from codedgrad.core import (
+    ROOT,
     Assign,
     Capabilities,
     Combine,
@@ -34,6 +35,7 @@ from codedgrad.errors import Violation
 __all__ = ["Invariants", "check_state"]
 
 _CLOSE = 1e-9  # per part, for sums that are called exact
+_NOBODY = -2  # has a message: who had it is gone
 
 
 class Invariants:
@@ -42,6 +44,7 @@ class Invariants:
     - a step ends at most once, and nothing is ordered for a step that is not open;
     - no order goes to a worker that is lost;
     - segments fit the placement, and every number is used once;
+    - who gathers messages has them: they went to it, came, and it lived on since;
     - the timer is set to a later moment;
     - how alike messages are decides nothing at once;
     - the weights times the rows heard give ones (exact schemes), or miss them by the
@@ -67,6 +70,8 @@ class Invariants:
         self._open: int | None = None
         self._segments: dict[int, Segment] = {}
         self._messages: dict[int, tuple[int, ...]] = {}
+        self._gathered: dict[int, tuple[tuple[int, float], ...]] = {}
+        self._to: dict[int, int] = {}  # message -> who hears it
         self._cuts: dict[int, tuple[tuple[int, int], ...]] = {}
         self._not_finite: dict[int, int] = {}  # message -> worker
         self.ends: dict[int, Combine | GiveUp] = {}
@@ -76,6 +81,8 @@ class Invariants:
         if isinstance(event, WorkerLost | WorkerJoined):
             if 0 <= event.worker < len(self._alive):
                 self._alive[event.worker] = isinstance(event, WorkerJoined)
+                for message in [m for m, to in self._to.items() if to == event.worker]:
+                    self._to[message] = _NOBODY
         elif isinstance(event, MessageArrived) and event.step == self._open:
             if not event.finite and event.message not in self._cuts:
                 self._not_finite[event.message] = event.worker
@@ -93,6 +100,7 @@ class Invariants:
                 raise Violation("a step is closed before the next", f"{self._open}")
             self._open = step
             self._segments, self._messages = {}, {}
+            self._gathered, self._to = {}, {}
             self._cuts, self._not_finite = {}, {}
 
     def _check(self, command: Command, event: Event) -> None:
@@ -108,6 +116,7 @@ class Invariants:
                 if message is not None:
                     self._number(message, command)
                     self._messages[message] = (segment.id,)
+                    self._to[message] = command.to
             case Cut(_, worker, id_):
                 self._alive_or(worker, command)
                 self._own(id_, worker, command)
@@ -116,7 +125,9 @@ class Invariants:
                 for id_ in segments:
                     self._own(id_, worker, command)
                 self._number(message, command)
+                self._gather(command)
                 self._messages[message] = segments
+                self._to[message] = command.to
             case Drop(_, worker):
                 self._alive_or(worker, command)
             case WakeAt(_, at):
@@ -145,16 +156,28 @@ class Invariants:
         if id_ not in self._segments or self._segments[id_].worker != worker:
             raise Violation("orders name segments of their worker", f"{command}")
 
+    def _gather(self, upload: Upload) -> None:
+        for message, _ in upload.gathered:
+            if message not in self._cuts or self._to[message] != upload.worker:
+                raise Violation("who gathers messages has them", f"{upload}")
+        self._gathered[upload.message] = upload.gathered
+
+    def _row(self, message: int) -> Iterator[tuple[int, float]]:
+        """Go through the parts and coefficients of a message, gathered ones too."""
+        for id_, done in self._cuts[message]:
+            segment = self._segments[id_]
+            yield from zip(segment.parts[:done], segment.coefficients, strict=False)
+        for other, weight in self._gathered.get(message, ()):
+            for part, coefficient in self._row(other):
+                yield part, weight * coefficient
+
     def _weigh(self, combine: Combine) -> None:
         total = [0.0] * self._scheme.parts
         for message, weight in combine.weights:
-            if message not in self._cuts:
+            if message not in self._cuts or self._to[message] != ROOT:
                 raise Violation("only heard messages are weighed", f"{combine}")
-            for id_, done in self._cuts[message]:
-                segment = self._segments[id_]
-                pairs = zip(segment.parts[:done], segment.coefficients, strict=False)
-                for part, coefficient in pairs:
-                    total[part] += weight * coefficient
+            for part, coefficient in self._row(message):
+                total[part] += weight * coefficient
         gaps = [sum_ - 1.0 for sum_ in total]
         worst = max(map(abs, gaps))
         misfit = math.fsum(gap * gap for gap in gaps)
@@ -174,11 +197,7 @@ class Invariants:
         senders = set(self._not_finite.values())
         for message, _ in combine.weights:
             if message in self._not_finite and len(senders) == 1:
-                parts = {
-                    part
-                    for id_, done in self._cuts[message]
-                    for part in self._segments[id_].parts[:done]
-                }
+                parts = {part for part, _ in self._row(message)}
                 for worker in range(self._scheme.workers):
                     if worker not in senders and self._unasked(worker, parts):
                         problem = f"worker {worker} was not asked, {combine}"
@@ -212,10 +231,9 @@ def check_state(state: State) -> None:
         for part in () if known.closed else known.segment.parts[known.done :]:
             in_hand[part] += 1
     covered = [0] * state.parts
-    for id_ in state.heard:
-        for segment, done in state.messages[id_].cuts:
-            for part in state.segments[segment].segment.parts[:done]:
-                covered[part] += 1
+    for id_ in (m for m in state.heard if state.messages[m].to == ROOT):
+        for part in _held(state, id_):
+            covered[part] += 1
     found = [open_[p] + closed[p] + covered[p] for p in parts]
     counted = {
         "in_hand": in_hand,
@@ -234,6 +252,15 @@ def check_state(state: State) -> None:
             raise Violation("only what is not settled is doubted", f"message {id_}")
     for message in state.messages.values():
         lost = not state.alive[message.worker]
+        lost = lost or (message.to != ROOT and not state.alive[message.to])
         lost = lost or any(state.segments[i].gone for i in message.segments)
         if message.pending and lost:
             raise Violation("what is lost is not waited for", f"message {message.id}")
+
+
+def _held(state: State, message: int) -> Iterator[int]:
+    """Go through the parts of a message heard, copies counted."""
+    for segment, done in state.messages[message].cuts:
+        yield from state.segments[segment].segment.parts[:done]
+    for other, _ in state.messages[message].gathered:
+        yield from _held(state, other)

@@ -125,9 +125,15 @@ class _UnitVectors:
         for segment, _ in send.cuts:
             part = self._sums.get((send.step, worker, segment), total[:0])
             total = [a + b for a, b in zip(total, part, strict=True)] if part else total
+        for message, weight in send.gathered:
+            row = self._sent[send.step, message]
+            total = [a + weight * b for a, b in zip(total, row, strict=True)]
         if not self._finite(send.step, worker):
             total = [math.nan if value else 0.0 for value in total]
         self._sent[send.step, send.message] = total
+
+    def is_finite(self, send: Send) -> bool:
+        return not any(map(math.isnan, self._sent[send.step, send.message]))
 
     def drop(self, worker: int) -> None:
         for key in [key for key in self._sums if key[1] == worker]:
@@ -167,13 +173,14 @@ class Troubled(Simulator):
         scheme: Scheme,
         watch: Callable[[Event, list[Command]], None],
     ) -> None:
+        self._vectors = _UnitVectors(scheme, self._is_finite)
         super().__init__(
             scheme,
             capabilities=schedule.capabilities,
             patience=PATIENCE,
             latency=schedule.latency,
             watch=watch,
-            payload=_UnitVectors(scheme, self._is_finite),
+            payload=self._vectors,
             most_events=20_000,
         )
         rng = np.random.default_rng(schedule.seed)
@@ -233,7 +240,7 @@ class Troubled(Simulator):
         for fault in trouble.get("stale", ()):
             for step, event in self._said:
                 if step == number - 1 and event.worker == fault.worker:
-                    later(fault, partial(self._again, event))
+                    later(fault, partial(self._once_more, event))
         self._said = [(s, e) for s, e in self._said if s >= number - 1]
         return self.step(fixed, part)
 
@@ -244,7 +251,7 @@ class Troubled(Simulator):
         trouble = self._trouble_of(step)
         return not trouble.faults.get("diverge") and not trouble.of("nan", worker)
 
-    def _again(self, event: Progressed | MessageArrived) -> None:
+    def _once_more(self, event: Progressed | MessageArrived) -> None:
         self.feed(structs.replace(event, at=self.now))
 
     def report(self, number: int, report: Report) -> None:
@@ -279,7 +286,7 @@ class Troubled(Simulator):
         if isinstance(report, Send):
             return MessageArrived(
                 report.step, number, report.message, report.cuts, self.now,
-                finite=self._is_finite(report.step, number),
+                finite=self._vectors.is_finite(report),
             )  # fmt: skip
         return Progressed(
             report.step, number, report.segment, report.done, report.closed, self.now

@@ -68,7 +68,8 @@ class StepReport:
         combined: Whether it gave a sum.
         residual: Of the sum; the number of parts where there is none.
         heard: Workers with a message heard, ascending.
-        late: Workers asked for a message that was not heard, ascending.
+        late: Workers asked for a message that was not heard, or given parts of a fixed
+            code and never asked, as when those below them were late; ascending.
         messages: Messages heard.
         work: Parts known to be finished, copies counted.
         wasted: Of those, copies that the sum did not need.
@@ -151,6 +152,7 @@ def _report(record: Record, end: Combine | GiveUp, waiting: Waiting) -> StepRepo
     seen = [record.observe(worker) for worker in range(workers)]
     heard = {state.messages[id_].worker for id_ in state.heard}
     owing = {m.worker for m in state.messages.values() if m.arrived is None}
+    owing |= {k.segment.worker for k in state.segments.values() if k.whole}
     work = sum(o.done for o in seen if o is not None)
     weights = end.weights if isinstance(end, Combine) else ()
     used = {part for id_, _ in weights for part in state.row(id_)}

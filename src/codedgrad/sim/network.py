@@ -1,0 +1,216 @@
+r"""How messages travel in a simulation: latency, and ports that take one at a time.
+
+A message is under way for the latency, during which it occupies nothing. Then it waits
+at the port of whom it goes to, which takes messages one after the other in the order
+in which they came, each for as long as one vector takes through its bandwidth. So the
+time at which `K` messages that were ready at $y_1 \le \dots \le y_K$ are received is
+$\max_j (y_j + t_l + (K - j + 1) t_c)$ (Reisizadeh and others, arXiv 1902.01981, as
+reconstructed; the latency is ours).
+
+Parameters go down the same way messages come up: every node sends one copy after the
+other to those below it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from codedgrad.core import ROOT
+from codedgrad.delays import GRID
+from codedgrad.delays.arguments import LONGEST
+from codedgrad.errors import InvalidScenario
+
+__all__ = ["Downlink", "Network", "Ports"]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What every message of a simulation goes through.
+
+    Attributes:
+        port: Seconds for which one message keeps its receiver's port busy, its length
+            divided by the bandwidth. One number for all, or the root's and then every
+            worker's.
+        latency: Seconds before a message reaches the port; does not occupy it.
+        down: Seconds for which a sender is busy with one copy of the parameters; None:
+            everybody has them at once.
+        chunks: Into which a message is cut, to be sent on while the rest of it is still
+            coming. Only `sim.trees` can say what that gives.
+
+    Example:
+        >>> Network.of(size=40e3, bandwidth=125e6, latency=1e-4)  # 1 Gbit/s
+        Network(port=0.00032..., latency=0.0001..., down=None, chunks=1)
+    """
+
+    port: float | tuple[float, ...] = 0.0
+    latency: float = 0.0
+    down: float | None = None
+    chunks: int = 1
+
+    def __post_init__(self) -> None:
+        ports = self.port if isinstance(self.port, tuple) else (self.port,)
+        for name, seconds in (
+            *(("port", one) for one in ports),
+            ("latency", self.latency),
+            ("down", self.down or 0.0),
+        ):
+            if isinstance(seconds, bool) or not 0 <= seconds <= LONGEST:
+                advice = f"seconds from 0 to {LONGEST:.7g}"
+                raise InvalidScenario(f"network {name}", f"is {seconds}", advice)
+        if not isinstance(self.chunks, int) or self.chunks < 1:
+            problem = f"are {self.chunks!r}"
+            raise InvalidScenario("network chunks", problem, "a whole number from 1")
+        exact = tuple(_on_grid(one) for one in ports)
+        settled = exact if isinstance(self.port, tuple) else exact[0]
+        object.__setattr__(self, "port", settled)
+        object.__setattr__(self, "latency", _on_grid(self.latency))
+        if self.down is not None:
+            object.__setattr__(self, "down", _on_grid(self.down))
+
+    @classmethod
+    def of(
+        cls,
+        size: float,
+        bandwidth: float,
+        latency: float = 0.0,
+        *,
+        down: bool = False,
+        chunks: int = 1,
+    ) -> Network:
+        """Return the network of links that carry so many bytes a second.
+
+        Args:
+            size: Of a message, bytes.
+            bandwidth: Bytes a second.
+            latency: Seconds.
+            down: Whether the parameters take their time, too.
+            chunks: As in `Network`.
+        """
+        if not size >= 0 or not bandwidth > 0:
+            problem = f"carries {size} bytes at {bandwidth} bytes a second"
+            raise InvalidScenario("network", problem, "numbers above 0")
+        port = size / bandwidth
+        return cls(port, latency, port if down else None, chunks)
+
+    def seconds(self, node: int) -> float:
+        """Return for how long a message keeps a node's port busy.
+
+        Args:
+            node: A worker, or the root.
+        """
+        if isinstance(self.port, float):
+            return self.port
+        return self.port[node + 1]
+
+    def check(self, workers: int) -> None:
+        """Refuse ports that are not one for the root and one for every worker."""
+        if isinstance(self.port, tuple) and len(self.port) != workers + 1:
+            problem = f"has {len(self.port)} ports"
+            raise InvalidScenario("network", problem, f"{workers + 1}, the root first")
+
+    def longest(self, messages: int) -> float:
+        """Return what so many messages, one after the other, can take at most."""
+        ports = self.port if isinstance(self.port, tuple) else (self.port,)
+        each = max(ports) + self.latency + (self.down or 0.0)
+        return 2 * messages * each
+
+
+class Clock(Protocol):
+    """What ports need of a simulator."""
+
+    now: float
+
+    def schedule(self, at: float, happen: Callable[[], None]) -> None:
+        """Let something happen at a later moment."""
+        ...
+
+
+class Ports:
+    """The ports of all nodes, in virtual time.
+
+    Args:
+        network: What they are like.
+        clock: Of the simulation.
+        drains: Whether a message that is being received when its step ends is received
+            to its end. What waits or is under way then is not received at all.
+    """
+
+    def __init__(self, network: Network, clock: Clock, drains: bool) -> None:
+        self._network = network
+        self._clock = clock
+        self._drains = drains
+        self._queue: dict[int, deque[Callable[[], None]]] = {}
+        self._busy: dict[int, int] = {}  # node -> which service it is at
+        self._services = 0
+        self._epoch = 0
+
+    def send(self, to: int, arrive: Callable[[], None]) -> None:
+        """Put a message on its way to a node."""
+        epoch = self._epoch
+
+        def reach() -> None:
+            if epoch == self._epoch:
+                self._queue.setdefault(to, deque()).append(arrive)
+                self._serve(to)
+
+        if self._network.latency:
+            self._clock.schedule(self._clock.now + self._network.latency, reach)
+        else:
+            reach()
+
+    def end(self) -> None:
+        """Note that the step is over."""
+        self._epoch += 1
+        self._queue.clear()
+        if not self._drains:
+            self._busy.clear()
+
+    def _serve(self, to: int) -> None:
+        queue = self._queue.get(to)
+        if not queue or to in self._busy:
+            return
+        arrive = queue.popleft()
+        self._services += 1
+        service = self._busy[to] = self._services
+
+        def received() -> None:
+            if self._busy.get(to) != service:
+                return  # cancelled
+            del self._busy[to]
+            arrive()
+            self._serve(to)
+
+        self._clock.schedule(self._clock.now + self._network.seconds(to), received)
+
+
+class Downlink:
+    """When the parameters of a step are where, as orders show who is below whom."""
+
+    def __init__(self, network: Network, started: float) -> None:
+        self._copy = network.down or 0.0
+        self._latency = network.latency
+        self._there = {ROOT: started}
+        self._free: dict[int, float] = {}  # when a node can send the next copy
+
+    def reach(self, worker: int, above: int, now: float) -> None:
+        """Send a worker its copy, unless it has one."""
+        if worker not in self._there:
+            has = max(now, self._there.get(above, now), self._free.get(above, now))
+            self._free[above] = has + self._copy
+            self._there[worker] = self._free[above] + self._latency
+
+    def lose(self, worker: int) -> None:
+        """Note that a worker is gone: its next life needs another copy."""
+        self._there.pop(worker, None)
+        self._free.pop(worker, None)
+
+    def there(self, worker: int) -> float:
+        """Return when a worker has the parameters."""
+        return self._there.get(worker, 0.0)
+
+
+def _on_grid(seconds: float) -> float:
+    return round(seconds / GRID) * GRID
