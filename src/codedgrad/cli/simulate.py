@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -137,6 +138,14 @@ def simulate(
     latency: Annotated[
         float | None, typer.Option(help="Seconds of a message, each way; default 0.")
     ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="What messages go through, seconds: port=0.1, latency=0.05, down=0.1; "
+            "or uplink=fair, slot=0.01, seconds=0.1.",
+            metavar="TEXT",
+        ),
+    ] = None,
     pieces: Annotated[
         int | None,
         typer.Option(help="Parts for each worker, where a scheme does not say."),
@@ -168,6 +177,7 @@ def simulate(
         pieces=pieces,
         drain=drain,
         latency=latency,
+        network=network,
     )
     asked = scenario_from_flags(flags, scenario)
     if plot_file is not None:
@@ -311,6 +321,7 @@ def _for_machines(asked: Scenario, rows: Sequence[Row]) -> dict[str, object]:
                 "drain": machine.drain,
                 "progress": machine.progress,
                 "latency": machine.latency,
+                "network": None if machine.network is None else asdict(machine.network),
             },
             "notes": list(asked.notes),
         },

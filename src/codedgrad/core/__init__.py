@@ -21,6 +21,7 @@ from codedgrad.core.commands import (
 )
 from codedgrad.core.coordinator import Coordinator
 from codedgrad.core.cover import Cover, best_cover, decode_rows
+from codedgrad.core.credits import Credits
 from codedgrad.core.events import (
     Event,
     MessageArrived,
@@ -35,6 +36,7 @@ from codedgrad.core.events import (
 )
 from codedgrad.core.history import History, Observation, Record
 from codedgrad.core.ledger import Ledger
+from codedgrad.core.link import Link
 from codedgrad.core.opinions import Opinions
 from codedgrad.core.orders import Orders
 from codedgrad.core.patience import Deadline, Patience
@@ -62,6 +64,7 @@ __all__ = [
     "Command",
     "Coordinator",
     "Cover",
+    "Credits",
     "Cut",
     "Deadline",
     "Decision",
@@ -74,6 +77,7 @@ __all__ = [
     "GiveUp",
     "History",
     "Ledger",
+    "Link",
     "MessageArrived",
     "MessageFailed",
     "MessageState",

@@ -2,11 +2,13 @@
 
 `train` is gradient descent on workers, `Driver` one step at a time; `Local` is the
 engine of this machine, `Here` one without processes, `Replayed` a recorded run once
-more, `Engine` what another one must do, `FaultPlan` trouble on purpose.
+more, `Engine` what another one must do, `FaultPlan` trouble on purpose. `Granting` lets
+the workers of any of them send in an order that is fair.
 """
 
 from codedgrad.engines.drive import Driver, Sum
 from codedgrad.engines.faults import Fault, FaultPlan
+from codedgrad.engines.granting import Granting, granted
 from codedgrad.engines.here import Here
 from codedgrad.engines.local import Local
 from codedgrad.engines.protocol import Engine
@@ -18,9 +20,11 @@ __all__ = [
     "Engine",
     "Fault",
     "FaultPlan",
+    "Granting",
     "Here",
     "Local",
     "Replayed",
     "Sum",
+    "granted",
     "train",
 ]

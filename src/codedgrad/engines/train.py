@@ -9,10 +9,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from codedgrad.core import Command, Event, Patience, Scheme
+from codedgrad.core import Command, Event, Link, Patience, Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines.drive import Driver, refuse_oracle
 from codedgrad.engines.faults import FaultPlan
+from codedgrad.engines.granting import granted
 from codedgrad.engines.local import Local
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import JobFailed, StepGivenUp
@@ -41,6 +42,7 @@ def train(
     progress: bool = False,
     watch: Callable[[Event, list[Command]], None] | None = None,
     samples: float | None = None,
+    uplink: Link | str | None = None,
 ) -> Training[StepReport]:
     """Train by gradient descent, with every step's sum from whoever is fast enough.
 
@@ -66,6 +68,8 @@ def train(
         watch: Told every event and the commands it led to.
         samples: Of a whole step; divide by them rather than by the decoded number,
             which keeps a sum unbiased that is so; None: by the decoded number.
+        uplink: How the link to the root is shared out among finished messages: "fair",
+            another policy, or a `Link`. None: first come, first served.
 
     Raises:
         StepGivenUp: If a step cannot be finished; its `training` is the run so far.
@@ -84,7 +88,7 @@ def train(
     descent = Descent(parameters, steps, rate, update, evaluate, dtype, samples)
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)
-    engine = Local() if engine is None else engine
+    engine = granted(Local() if engine is None else engine, uplink)
     times = _times(delays, steps, scheme.workers, seed)
     done: list[StepReport] = []
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from codedgrad.core.plan import Scheme
 from codedgrad.errors import InvalidScheme
 
-__all__ = ["apart", "build_from", "options", "parse"]
+__all__ = ["apart", "build_from", "options", "parse", "value_of"]
 
 Family = Callable[..., Scheme]
 """What makes a scheme: a function of the number of workers and of its options."""
@@ -54,7 +54,7 @@ def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, obj
             key, value = free[0], word
         if key in given:
             raise InvalidScheme(f"{text!r}: {key} is given twice", f"one {key}")
-        given[key] = _value(value)
+        given[key] = value_of(value)
     return name, given
 
 
@@ -117,9 +117,10 @@ def _family(name: str, families: Mapping[str, Family]) -> Family:
     return families[name]
 
 
-def _value(word: str) -> object:
+def value_of(word: str) -> object:
+    """Return what a word of a command line stands for: a number, a list, a word."""
     if word.startswith("[") and word.endswith("]"):
-        return [_value(w) for w in map(str.strip, word[1:-1].split(",")) if w]
+        return [value_of(w) for w in map(str.strip, word[1:-1].split(",")) if w]
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     for kind in (int, float):

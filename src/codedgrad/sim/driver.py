@@ -183,7 +183,8 @@ class Simulator:
             if network.chunks > 1:
                 problem = "cuts messages into chunks, which events cannot say"
                 raise InvalidScenario("network", problem, "sim.trees, or chunks=1")
-            self._ports = Ports(network, self, not self.capabilities.interrupts_part)
+            drains = not self.capabilities.interrupts_part
+            self._ports = Ports(network, scheme.workers, self, drains)
         self._down: Downlink | None = None
         self._until = math.inf
         self._step = -1
@@ -346,7 +347,7 @@ class Simulator:
                 self.report(number, report)
 
         if isinstance(report, Send) and self._ports is not None:
-            self._ports.send(report.to, arrive)
+            self._ports.send(number, report.to, arrive)
         else:
             self.schedule(self.now + self._latency, arrive)
 

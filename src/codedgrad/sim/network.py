@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from codedgrad.core import ROOT
+from codedgrad.core import ROOT, Credits, Link
 from codedgrad.delays import GRID
 from codedgrad.delays.arguments import LONGEST
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["Downlink", "Network", "Ports"]
+__all__ = ["Downlink", "Network", "Ports", "Slots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +37,24 @@ class Network:
         latency: Seconds before a message reaches the port; does not occupy it.
         down: Seconds for which a sender is busy with one copy of the parameters; None:
             everybody has them at once.
+        link: Shared out in slots among all workers: what messages to the root go
+            through instead of its port, after the latency.
         chunks: Into which a message is cut, to be sent on while the rest of it is still
             coming. Only `sim.trees` can say what that gives.
 
     Example:
         >>> Network.of(size=40e3, bandwidth=125e6, latency=1e-4)  # 1 Gbit/s
-        Network(port=0.00032..., latency=0.0001..., down=None, chunks=1)
+        Network(port=0.00032..., latency=0.0001..., down=None, chunks=1, link=None)
     """
 
     port: float | tuple[float, ...] = 0.0
     latency: float = 0.0
     down: float | None = None
     chunks: int = 1
+    link: Link | None = None
 
     def __post_init__(self) -> None:
-        ports = self.port if isinstance(self.port, tuple) else (self.port,)
+        ports = _each(self.port)
         for name, seconds in (
             *(("port", one) for one in ports),
             ("latency", self.latency),
@@ -63,6 +66,9 @@ class Network:
         if not isinstance(self.chunks, int) or self.chunks < 1:
             problem = f"are {self.chunks!r}"
             raise InvalidScenario("network chunks", problem, "a whole number from 1")
+        if self.link is not None and self.link.slot <= 0:
+            problem = "has no slots"
+            raise InvalidScenario("network link", problem, "slot=SECONDS above 0")
         exact = tuple(_on_grid(one) for one in ports)
         settled = exact if isinstance(self.port, tuple) else exact[0]
         object.__setattr__(self, "port", settled)
@@ -95,6 +101,20 @@ class Network:
         port = size / bandwidth
         return cls(port, latency, port if down else None, chunks)
 
+    def __str__(self) -> str:
+        ports = sorted(set(_each(self.port)))
+        port = f"{ports[0]:.3g} s"
+        if len(ports) > 1:
+            port = f"{ports[0]:.3g} to {ports[-1]:.3g} s"
+        said = [f"a message keeps a port busy for {port}"]
+        if self.link is not None:
+            said = [f"slots of {self.link.slot:.3g} s, {self.link.policy}"]
+        if self.latency:
+            said.append(f"latency {self.latency:.3g} s")
+        if self.down is not None:
+            said.append(f"a copy of the parameters {self.down:.3g} s")
+        return ", ".join(said)
+
     def seconds(self, node: int) -> float:
         """Return for how long a message keeps a node's port busy.
 
@@ -110,11 +130,15 @@ class Network:
         if isinstance(self.port, tuple) and len(self.port) != workers + 1:
             problem = f"has {len(self.port)} ports"
             raise InvalidScenario("network", problem, f"{workers + 1}, the root first")
+        if self.link is not None:
+            self.link.rates(workers)
 
     def longest(self, messages: int) -> float:
         """Return what so many messages, one after the other, can take at most."""
-        ports = self.port if isinstance(self.port, tuple) else (self.port,)
+        ports = _each(self.port)
         each = max(ports) + self.latency + (self.down or 0.0)
+        if self.link is not None:
+            each += 2 * self.link.slot + 100 * max(_each(self.link.seconds))
         return 2 * messages * each
 
 
@@ -133,13 +157,19 @@ class Ports:
 
     Args:
         network: What they are like.
+        workers: How many there are.
         clock: Of the simulation.
         drains: Whether a message that is being received when its step ends is received
             to its end. What waits or is under way then is not received at all.
     """
 
-    def __init__(self, network: Network, clock: Clock, drains: bool) -> None:
+    def __init__(
+        self, network: Network, workers: int, clock: Clock, drains: bool
+    ) -> None:
         self._network = network
+        self._slots: Slots | None = None
+        if network.link is not None:
+            self._slots = Slots(network.link, workers, clock)
         self._clock = clock
         self._drains = drains
         self._queue: dict[int, deque[Callable[[], None]]] = {}
@@ -147,12 +177,16 @@ class Ports:
         self._services = 0
         self._epoch = 0
 
-    def send(self, to: int, arrive: Callable[[], None]) -> None:
-        """Put a message on its way to a node."""
+    def send(self, worker: int, to: int, arrive: Callable[[], None]) -> None:
+        """Put a message of a worker on its way to a node."""
         epoch = self._epoch
 
         def reach() -> None:
-            if epoch == self._epoch:
+            if epoch != self._epoch:
+                return
+            if to == ROOT and self._slots is not None:
+                self._slots.send(worker, arrive)
+            else:
                 self._queue.setdefault(to, deque()).append(arrive)
                 self._serve(to)
 
@@ -165,6 +199,8 @@ class Ports:
         """Note that the step is over."""
         self._epoch += 1
         self._queue.clear()
+        if self._slots is not None:
+            self._slots.end()
         if not self._drains:
             self._busy.clear()
 
@@ -184,6 +220,49 @@ class Ports:
             self._serve(to)
 
         self._clock.schedule(self._clock.now + self._network.seconds(to), received)
+
+
+class Slots:
+    """The link to the root, in virtual time.
+
+    Args:
+        link: How it is shared.
+        workers: How many share it.
+        clock: Of the simulation.
+    """
+
+    def __init__(self, link: Link, workers: int, clock: Clock) -> None:
+        self._credits: Credits[int] = link.credits(workers)
+        self._rates = link.rates(workers)
+        self._slot = _on_grid(link.slot)
+        self._clock = clock
+        self._arrive: dict[int, Callable[[], None]] = {}
+        self._offered = 0
+        self._ticks = False
+
+    def send(self, worker: int, arrive: Callable[[], None]) -> None:
+        """Offer a message; the slot that begins next may carry some of it."""
+        self._offered += 1
+        self._credits.offer(worker, self._offered, size=1.0)
+        self._arrive[self._offered] = arrive
+        if not self._ticks:
+            self._ticks = True
+            self._clock.schedule(self._clock.now + self._slot, self._tick)
+
+    def end(self) -> None:
+        """Note that the step is over: nobody needs what waits."""
+        for key in self._arrive:
+            self._credits.withdraw(key)
+        self._arrive.clear()
+
+    def _tick(self) -> None:
+        for key in self._credits.advance(self._rates):
+            arrive = self._arrive.pop(key, None)
+            if arrive is not None:  # or the step has ended in this slot
+                arrive()
+        self._ticks = not self._credits.is_idle
+        if self._ticks:
+            self._clock.schedule(self._clock.now + self._slot, self._tick)
 
 
 class Downlink:
@@ -210,6 +289,10 @@ class Downlink:
     def there(self, worker: int) -> float:
         """Return when a worker has the parameters."""
         return self._there.get(worker, 0.0)
+
+
+def _each(seconds: float | tuple[float, ...]) -> tuple[float, ...]:
+    return seconds if isinstance(seconds, tuple) else (seconds,)
 
 
 def _on_grid(seconds: float) -> float:

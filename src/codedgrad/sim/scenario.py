@@ -30,6 +30,7 @@ from codedgrad.schemes import build as build_scheme
 from codedgrad.schemes.build import options, parse
 from codedgrad.sim.delays_text import table_of
 from codedgrad.sim.machine import Machine
+from codedgrad.sim.network_text import network_of, network_table
 
 __all__ = ["Flags", "Scenario", "read_scenario", "scenario_from_flags"]
 
@@ -42,7 +43,7 @@ _KEYS = (
     "title", "workers", "steps", "runs", "seed", "pieces", "machine", "schemes",
     "delays",
 )  # fmt: skip
-_MACHINE = ("drain", "progress", "latency")
+_MACHINE = ("drain", "progress", "latency", "network")
 _MOST = 20_000_000  # of anything; workers x steps and steps x runs too: about 1 GB
 _MOST_WORKERS = 10_000
 
@@ -85,6 +86,7 @@ class Flags:
         share: Of a recorded time, that which grows with the load.
         pieces: Parts for each worker, for schemes that do not say.
         drain: As in `Machine`, and so is `latency`.
+        network: In words, such as `port=0.1, latency=0.05`.
     """
 
     workers: int | None = None
@@ -97,6 +99,7 @@ class Flags:
     pieces: int | None = None
     drain: bool | None = None
     latency: float | None = None
+    network: str | None = None
 
 
 def read_scenario(path: Path | str) -> Scenario:
@@ -128,8 +131,10 @@ def scenario_from_flags(flags: Flags, path: Path | str | None = None) -> Scenari
         given.override(key, getattr(flags, key))
     given.override("schemes", list(flags.schemes) or None)
     given.override("delays", list(flags.delays) or None)
-    machine = {"drain": flags.drain, "latency": flags.latency}
+    machine: dict[str, object] = {"drain": flags.drain, "latency": flags.latency}
     said = {key: value for key, value in machine.items() if value is not None}
+    if flags.network is not None:
+        said["network"] = network_table(flags.network)
     given.override_in("machine", said)
     return _scenario(given, flags.share)
 
@@ -273,7 +278,13 @@ def _machine(given: _Given) -> Machine:
         problem = f"is {brief(latency)}"
         advice = f"seconds from 0 to {LONGEST:.7g}"
         raise given.wrong("machine.latency", problem, advice)
-    return Machine(**table)
+    network = table.get("network")
+    if network is None:
+        return Machine(**table)
+    if not isinstance(network, Mapping):
+        problem = f"must be a table, got {brief(network)}"
+        raise given.wrong("machine.network", problem, "{port = 0.1}")
+    return Machine(**{**table, "network": network_of(network)})
 
 
 # -- schemes -------------------------------------------------------------------------

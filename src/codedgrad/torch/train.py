@@ -26,9 +26,9 @@ import torch
 from torch import nn
 
 from codedgrad import __version__
-from codedgrad.core import Command, Event, Patience, Scheme
+from codedgrad.core import Command, Event, Link, Patience, Scheme
 from codedgrad.delays import Delays, Times, draw
-from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum
+from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum, granted
 from codedgrad.engines.drive import refuse_oracle
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
@@ -69,6 +69,7 @@ def train(
     scheme: Scheme | str,
     workers: int | None = None,
     engine: Engine | str = "local",
+    uplink: Link | str | None = None,
     unbiased: bool = False,
     seed: int = 0,
     run_dir: Path | str | None = None,
@@ -91,6 +92,8 @@ def train(
         workers: How many; needed where the scheme is in words.
         engine: What the workers are: "local", processes of this machine; "here", none,
             for a debugger; or an engine. It is closed at the end.
+        uplink: How the link to the root is shared out among finished messages: "fair",
+            another policy, or a `Link`. None: first come, first served.
         unbiased: Divide by the samples of the whole step, and not by those decoded:
             for schemes whose sums are right on average. A step in which nobody is
             heard then has a gradient of zero.
@@ -134,6 +137,7 @@ def train(
         if engine not in _ENGINES:
             raise InvalidScenario("engine", f"is {engine!r}", " or ".join(_ENGINES))
         engine = _ENGINES[engine]()
+    engine = granted(engine, uplink)
     if delays is not None and not isinstance(delays, Times):
         delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
     with ExitStack() as stack:

@@ -104,10 +104,12 @@ def facts(
         else "late workers stop at once"
     )
     latency = f", latency {machine.latency:g} s" if machine.latency else ""
+    network = [] if machine.network is None else [f"network: {machine.network}"]
     return [
         f"{rows[0].scheme.workers} workers, parts: {parts}, {steps} steps x "
         f"{runs} {'run' if runs == 1 else 'runs'}, seed {seed}",
         f"delays: {delays}",
+        *network,
         f"stop rule: {rules}; {late}{latency}; {ways}",
     ]
 
