@@ -37,7 +37,7 @@ def test_what_is_no_network_is_refused_in_one_sentence(text: str) -> None:
 
 def test_a_scenario_has_a_network_from_its_file_and_a_flag_wins(tmp_path) -> None:
     path = tmp_path / "one.toml"
-    law = '[[delays]]\nkind = "shifted-exponential"\nmean = 1.0\n'
+    law = '[[schemes]]\nname = "uncoded"\n[[delays]]\nkind = "shifted-exponential"\n'
     path.write_text(f"workers = 4\n{law}[machine]\nnetwork = {{port = 0.5}}\n")
     assert read_scenario(path).machine.network == Network(port=0.5)
     flags = Flags(network="latency=0.5")
@@ -74,7 +74,7 @@ def test_the_command_line_takes_a_network_and_says_so() -> None:
 
     from codedgrad.cli import app
 
-    words = ["simulate", "uncoded", "coded_reduce(3, 1)", "--workers", "12"]
+    words = ["simulate", "--scheme", "uncoded", "--scheme", "coded_reduce(3, 1)", "--workers", "12"]
     words += ["--steps", "5", "--no-drain", "--network", "port=0.25, latency=0.125"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
@@ -82,4 +82,4 @@ def test_the_command_line_takes_a_network_and_says_so() -> None:
     machine = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert machine["scenario"]["machine"]["network"]["port"] == 0.25
     wrong = CliRunner().invoke(app, [*words[:-1], "port=x"])
-    assert wrong.exit_code == 2
+    assert isinstance(wrong.exception, InvalidScenario)  # which `main` says, with a 2
