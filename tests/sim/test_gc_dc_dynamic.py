@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from codedgrad.core import Assign, Command, Event
-from codedgrad.core.estimators import HiddenMarkov, Law
 from codedgrad.delays import (
     Chain,
     Dead,
@@ -26,42 +25,52 @@ from codedgrad.delays import (
     Truth,
     draw,
 )
-from codedgrad.delays.two_state import two_state
+from codedgrad.papers.gc_dc import settings
+from codedgrad.papers.gc_dc.settings import (
+    AT_ONCE,
+    IMPERFECT,
+    PERFECT,
+    Exactly,
+    Spells,
+    Unequal,
+    spells,
+)
 from codedgrad.schemes import Coded, Dynamic, clustered, cyclic, dynamic, uncoded
-from codedgrad.schemes.states import Hidden
 from codedgrad.sim import Machine, Result, compare, outcome, run_events, train
 from codedgrad.sim.fast import as_code, has_fast_path
 
-K, P, FLOOR, FAST_MEAN, SLOW_MEAN = 20, 5, 0.01, 0.1, 1.0
-AT_ONCE = Machine(drain=False)
-PERFECT, IMPERFECT = "oracle", "oracle-previous"
-
-
-def spells(enter: float, leave: float) -> Markov:
-    fast = ShiftedExponential(floor=FLOOR, mean=FAST_MEAN)
-    slow = ShiftedExponential(floor=FLOOR, mean=SLOW_MEAN)
-    return Markov(fast=fast, slow=slow, enter=enter, leave=leave)
+K, P = settings.WORKERS, settings.CLUSTERS
 
 
 @dataclass(frozen=True)
 class Setting:
     """A reference setting and what is to be expected of it."""
 
-    name: str
-    r: int
-    delays: Markov
+    spells: Spells
     imperfect: float  # of GC
     perfect: float
     least: float
     imperfect_of_sc: float
     perfect_of_sc: float
 
+    @property
+    def name(self) -> str:
+        return self.spells.name
+
+    @property
+    def r(self) -> int:
+        return self.spells.r
+
+    @property
+    def delays(self) -> Markov:
+        return self.spells.delays
+
     def __str__(self) -> str:
         return self.name
 
 
-A = Setting("A", 2, spells(0.02, 0.08), 0.385, 0.349, 0.222, 0.740, 0.671)
-B = Setting("B", 3, spells(0.05, 0.05), 0.276, 0.252, 0.140, 0.769, 0.701)
+A = Setting(settings.A, 0.385, 0.349, 0.222, 0.740, 0.671)
+B = Setting(settings.B, 0.276, 0.252, 0.140, 0.769, 0.701)
 
 
 def dc(r: int, state: object, **options: object) -> Dynamic:
@@ -220,19 +229,6 @@ def test_three_clusters_to_choose_from_are_as_good_as_all(
 # -- a fixed number of stragglers ------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Exactly:
-    """In every step so many workers, drawn anew, are slow."""
-
-    slow: int
-
-    def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
-        slow = rng.random((steps, workers)).argsort(axis=1) < self.slow
-        mean = np.where(slow, SLOW_MEAN, FAST_MEAN)
-        unit = FLOOR + mean * rng.standard_exponential((steps, workers))
-        return Times(np.zeros(slow.shape), unit, Truth(slow, FLOOR + mean))
-
-
 FIXED = {  # r: slow workers: GC, SC, DC in seconds
     2: {
         0: (0.54, 0.40, 0.40), 2: (1.22, 0.60, 0.51), 4: (2.22, 1.09, 0.59),
@@ -272,21 +268,6 @@ def test_up_to_as_many_stragglers_as_can_be_spread_they_cost_little_and_then_a_l
 
 
 # -- workers of unequal speed ----------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Unequal:
-    """Rates uniform from 1 to 20, one a worker and run; a slow one has a tenth."""
-
-    enter: float = 0.0
-    leave: float = 1.0
-
-    def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
-        rate = rng.uniform(1.0, 20.0, workers)
-        slow = two_state(rng, self.enter, self.leave, steps, workers)
-        mean = np.where(slow, 10.0, 1.0) / rate
-        unit = FLOOR + mean * rng.standard_exponential((steps, workers))
-        return Times(np.zeros(slow.shape), unit, Truth(slow, FLOOR + mean))
 
 
 UNEQUAL = [  # r, law, SC, by state perfect and imperfect, by tiers likewise, of GC
@@ -462,11 +443,10 @@ def test_no_more_messages_are_heard_than_by_gradient_coding() -> None:
 @pytest.fixture(scope="module")
 def learnt() -> tuple[Baselines, dict[str, Result]]:
     """Setting A by events: 4 runs of 250 steps each."""
-    truth = HiddenMarkov(0.02, 0.08, Law(FLOOR, FAST_MEAN), Law(FLOOR, SLOW_MEAN))
     schemes = {
         "previous": dc(2, IMPERFECT),
         "late": dc(2, "late"),
-        "given": dc(2, Hidden(truth)),
+        "given": dc(2, settings.A.given),
         "learnt": dc(2, "hidden"),
     }
     results = compare(

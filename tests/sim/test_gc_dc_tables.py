@@ -13,21 +13,20 @@ from scipy.integrate import quad
 from codedgrad.codes.decoders import OneStep
 from codedgrad.core import First, Scheme
 from codedgrad.delays import Delays, Markov, ShiftedExponential
+from codedgrad.papers.gc_dc import settings
+from codedgrad.papers.gc_dc.settings import AT_ONCE, Spells
 from codedgrad.schemes import Coded, clustered, cyclic, fractional, uncoded
-from codedgrad.sim import Machine, Result, compare
+from codedgrad.sim import Result, compare
 
-K, P, FLOOR, FAST_MEAN, SLOW_MEAN = 20, 5, 0.01, 0.1, 1.0  # mu_n = 10, mu_s = 1
-AT_ONCE = Machine(drain=False)
+K, P = settings.WORKERS, settings.CLUSTERS
+FLOOR, FAST_MEAN = settings.FLOOR, settings.FAST
 
 
 @dataclass(frozen=True)
 class Setting:
     """A reference setting and what is to be expected of it."""
 
-    name: str
-    r: int
-    enter: float
-    leave: float
+    spells: Spells
     mean_gc: float
     sc_over_gc: float
 
@@ -35,10 +34,16 @@ class Setting:
         return self.name
 
     @property
+    def name(self) -> str:
+        return self.spells.name
+
+    @property
+    def r(self) -> int:
+        return self.spells.r
+
+    @property
     def delays(self) -> Markov:
-        fast = ShiftedExponential(floor=FLOOR, mean=FAST_MEAN)
-        slow = ShiftedExponential(floor=FLOOR, mean=SLOW_MEAN)
-        return Markov(fast=fast, slow=slow, enter=self.enter, leave=self.leave)
+        return self.spells.delays
 
     @property
     def schemes(self) -> tuple[Coded, Coded]:
@@ -49,8 +54,8 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("A", r=2, enter=0.02, leave=0.08, mean_gc=2.127, sc_over_gc=0.520),
-    Setting("B", r=3, enter=0.05, leave=0.05, mean_gc=4.234, sc_over_gc=0.360),
+    Setting(settings.A, mean_gc=2.127, sc_over_gc=0.520),
+    Setting(settings.B, mean_gc=4.234, sc_over_gc=0.360),
 )
 
 

@@ -7,13 +7,23 @@ virtual time; `Simulator` is the driver itself.
 from codedgrad.sim.driver import Payload, Simulator, Step, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome
 from codedgrad.sim.machine import Machine
+from codedgrad.sim.network import Network
 from codedgrad.sim.recording import header_of, record
 from codedgrad.sim.sweep import Result, compare, end_times, run_events, run_fast
 from codedgrad.sim.train import Gradient, Training, Update, train
+from codedgrad.sim.trees import (
+    counted_seconds,
+    has_tree_path,
+    ring_seconds,
+    star_seconds,
+    tree_outcome,
+    tree_seconds,
+)
 
 __all__ = [
     "Gradient",
     "Machine",
+    "Network",
     "Outcome",
     "Payload",
     "Result",
@@ -23,12 +33,18 @@ __all__ = [
     "Update",
     "Watch",
     "compare",
+    "counted_seconds",
     "end_times",
     "has_fast_path",
+    "has_tree_path",
     "header_of",
     "outcome",
     "record",
+    "ring_seconds",
     "run_events",
     "run_fast",
+    "star_seconds",
     "train",
+    "tree_outcome",
+    "tree_seconds",
 ]

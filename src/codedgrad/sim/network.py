@@ -43,8 +43,8 @@ class Network:
             coming. Only `sim.trees` can say what that gives.
 
     Example:
-        >>> Network.of(size=40e3, bandwidth=125e6, latency=1e-4)  # 1 Gbit/s
-        Network(port=0.00032..., latency=0.0001..., down=None, chunks=1, link=None)
+        >>> Network.of(size=4e6, bandwidth=128e6, latency=0.125)
+        Network(port=0.03125, latency=0.125, down=None, chunks=1, link=None)
     """
 
     port: float | tuple[float, ...] = 0.0
@@ -60,10 +60,11 @@ class Network:
             ("latency", self.latency),
             ("down", self.down or 0.0),
         ):
-            if isinstance(seconds, bool) or not 0 <= seconds <= LONGEST:
+            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if not number or not 0 <= seconds <= LONGEST:
                 advice = f"seconds from 0 to {LONGEST:.7g}"
                 raise InvalidScenario(f"network {name}", f"is {seconds}", advice)
-        if not isinstance(self.chunks, int) or self.chunks < 1:
+        if not isinstance(self.chunks, int) or self.chunks < 1 or self.chunks is True:
             problem = f"are {self.chunks!r}"
             raise InvalidScenario("network chunks", problem, "a whole number from 1")
         if self.link is not None and self.link.slot <= 0:

@@ -2,8 +2,8 @@
 
 All schemes meet the same workers: run `r` draws its times from child `r` of the seed,
 so the comparison is paired and does not depend on which schemes are in it, on blocks or
-on threads. Schemes that follow a code take the fast path where it says the same as the
-events do; the others run on the event-driven simulator.
+on threads. Schemes that follow a code, and trees, take the fast path where it says the
+same as the events do; the others run on the event-driven simulator.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from codedgrad.core import Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.errors import InvalidScenario
-from codedgrad.schemes import Coded
-from codedgrad.sim.driver import Simulator, Watch
+from codedgrad.schemes import Coded, CodedReduce
+from codedgrad.sim.events import run_events
 from codedgrad.sim.fast import (
     Outcome,
     as_code,
@@ -30,7 +30,7 @@ from codedgrad.sim.fast import (
     step_seconds,
 )
 from codedgrad.sim.machine import Machine
-from codedgrad.sim.oracle import told
+from codedgrad.sim.trees import has_tree_path, tree_outcome
 
 __all__ = ["Result", "compare", "end_times", "run_events", "run_fast"]
 
@@ -136,7 +136,7 @@ def compare(
     fast = {
         place: scheme
         for place, scheme in enumerate(schemes)
-        if machine.is_ideal and has_fast_path(scheme)
+        if _is_fast(scheme, machine)
     }
     outcomes: list[list[Outcome]] = [[] for _ in schemes]
 
@@ -145,10 +145,7 @@ def compare(
 
     def evaluate(run: int) -> list[list[Outcome]]:
         times = sample(run)
-        return [
-            [outcome(code, block) for block in _blocks(seated)]
-            for code, seated in (as_code(scheme, times) for scheme in fast.values())
-        ]
+        return [_evaluated(scheme, times, machine) for scheme in fast.values()]
 
     if fast:
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
@@ -181,38 +178,23 @@ def run_fast(scheme: Coded, times: Times, threads: int | None = None) -> list[Ou
         return list(pool.map(lambda block: outcome(scheme, block), _blocks(times)))
 
 
+def _is_fast(scheme: Scheme, machine: Machine) -> bool:
+    ideal = machine.is_ideal and has_fast_path(scheme)
+    return ideal or has_tree_path(scheme, machine)
+
+
+def _evaluated(scheme: Scheme, times: Times, machine: Machine) -> list[Outcome]:
+    """Evaluate a scheme that is fast, in blocks of steps."""
+    if machine.is_ideal and has_fast_path(scheme):
+        code, seated = as_code(scheme, times)
+        return [outcome(code, block) for block in _blocks(seated)]
+    assert isinstance(scheme, Coded | CodedReduce)  # nothing else has a tree's path
+    return [tree_outcome(scheme, block, machine.network) for block in _blocks(times)]
+
+
 def _blocks(times: Times) -> Iterator[Times]:
     for low in range(0, times.steps, _ROWS):
         yield times.between(low, low + _ROWS)
-
-
-def run_events(
-    scheme: Scheme,
-    times: Times,
-    machine: Machine,
-    advanced: Callable[[int], None] = lambda done: None,
-    watch: Watch | None = None,
-) -> Outcome:
-    """Run a scheme on the event-driven simulator."""
-    simulator = Simulator(
-        told(scheme, times),
-        capabilities=machine.capabilities,
-        patience=machine.patience(times, scheme),
-        latency=machine.latency,
-        network=machine.network,
-        watch=watch,
-    )
-    steps = []
-    for step in simulator.run(times):
-        steps.append(step)
-        advanced(1)
-    return Outcome(
-        seconds=np.array([s.seconds if s.combined else np.inf for s in steps]),
-        residual=np.array([s.residual for s in steps]),
-        messages=np.array([len(s.heard) for s in steps]),
-        work=np.array([float(s.work) for s in steps]),
-        busy=np.array([s.busy for s in steps]),
-    )
 
 
 def _gather(
