@@ -195,12 +195,13 @@ def add_rows(gathered: Sequence[tuple[NDArray[Any], float]], out: NDArray[Any]) 
         gathered: (row, weight) pairs, rows of (length,).
         out: (length,).
     """
-    from scipy.linalg.blas import daxpy, saxpy
-
-    axpy = saxpy if out.dtype == np.float32 else daxpy
-    for block in _blocks(len(out), _BLOCK // out.itemsize):
-        for row, weight in gathered:
-            axpy(row[block], out[block], a=weight)
+    width = _BLOCK // out.itemsize
+    term = np.empty(min(width, len(out)), dtype=out.dtype)
+    for block in _blocks(len(out), width):
+        sum_ = out[block]
+        for row, weight in gathered:  # without BLAS: workers would have to load it
+            scaled = np.multiply(row[block], weight, out=term[: len(sum_)])
+            np.add(sum_, scaled, out=sum_)
 
 
 def weighted_sum(
