@@ -21,6 +21,7 @@ from codedgrad.schemes.heterogeneous import Heterogeneous, heterogeneous
 from codedgrad.schemes.ignore import ignore
 from codedgrad.schemes.proportional import proportional
 from codedgrad.schemes.stochastic import stochastic
+from codedgrad.schemes.two_stage import TwoStage, two_stage
 from codedgrad.schemes.uncoded import uncoded
 
 SCHEMES: dict[str, Family] = {
@@ -40,6 +41,7 @@ SCHEMES: dict[str, Family] = {
         vertex_graph,
         edge_graph,
         coded_reduce,
+        two_stage,
     )
 }
 """Every scheme by its name."""
@@ -67,6 +69,7 @@ __all__ = [
     "CodedReduce",
     "Dynamic",
     "Heterogeneous",
+    "TwoStage",
     "bernoulli",
     "build",
     "clustered",
@@ -80,6 +83,7 @@ __all__ = [
     "ignore",
     "proportional",
     "stochastic",
+    "two_stage",
     "uncoded",
     "vertex_graph",
 ]

@@ -11,13 +11,13 @@ from functools import cached_property
 
 from codedgrad import codes
 from codedgrad.codes import Code
+from codedgrad.codes.amplification import LIMIT, amplification
 from codedgrad.codes.arguments import whole
 from codedgrad.codes.tree import ROOT, Tree, allocate, base_size, fewest_parts
 from codedgrad.core.history import History
 from codedgrad.core.rules import Rule
-from codedgrad.errors import InvalidScheme
+from codedgrad.errors import IllConditioned, InvalidScheme
 from codedgrad.schemes.coded import rule_named, title
-from codedgrad.schemes.cyclic import well_conditioned
 from codedgrad.schemes.reducing import Layout, TreePlan, matrix_of
 from codedgrad.schemes.seating import Seating
 
@@ -126,14 +126,16 @@ def coded_reduce(
         parts: In a step; by default the fewest for which all loads are equal.
         seats: `given`, or `reliable`: who was late least sits nearest to the root. Any
             worker may then be asked for any part.
-        rule: `decodable`, or `threshold` (count at every parent, as the paper does).
+        rule: `decodable`, or `threshold` (count at every parent, as the paper does; in
+            every group of a repetition).
     """
-    n = whole("coded_reduce", "children", children, least=1, most=workers)
+    N = whole("coded_reduce", "workers", workers, least=1)
+    n = whole("coded_reduce", "children", children, least=1, most=N)
     s = whole("coded_reduce", "tolerance", tolerance, least=0, most=n - 1)
-    tree = Tree.of(workers, n)
+    tree = Tree.of(N, n)
     if seats not in _SEATS:
         raise InvalidScheme(f"coded_reduce: seats = {seats!r}", f"one of {_SEATS}")
-    code = _inner(n, s, inner)
+    code = _inner(tree, s, inner)
     name = title(
         "coded_reduce",
         children=n,
@@ -152,17 +154,41 @@ def coded_reduce(
     return CodedReduce(name, Layout(tree, code, rule_named(rule), allocation), seats)
 
 
-def _inner(children: int, tolerance: int, inner: str | None) -> Code:
-    divides = children % (tolerance + 1) == 0
+def _inner(tree: Tree, tolerance: int, inner: str | None) -> Code:
+    n, copies = tree.children, tolerance + 1
+    divides = n % copies == 0
     if inner is None:
         inner = "fractional" if divides else "cyclic"
     if inner not in _INNER:
         raise InvalidScheme(f"coded_reduce: inner = {inner!r}", f"one of {_INNER}")
     if tolerance == 0:
-        return codes.uncoded(children)
+        return codes.uncoded(n)
+    if inner == "fractional" and not divides:
+        problem = f"tolerance + 1 = {copies} must divide children = {n} for fractional"
+        raise InvalidScheme(f"coded_reduce: {problem}", "inner = 'cyclic'")
     if inner == "fractional":
-        return codes.fractional(children, tolerance)
-    return well_conditioned(children, tolerance)
+        return codes.fractional(n, tolerance)
+    return _cyclic(tree, tolerance)
+
+
+def _cyclic(tree: Tree, tolerance: int) -> Code:
+    """Return the cyclic code, unless the layers together would lose too many digits."""
+    n, layers = tree.children, tree.layers
+    most = LIMIT ** (1 / layers)
+    try:
+        code = codes.cyclic(n, tolerance)
+        found = amplification(code, stop_above=most).value
+    except IllConditioned as error:
+        found = error.amplification
+    if found <= most:
+        return code
+    problem = (
+        f"a cyclic code of {n} with tolerance = {tolerance} multiplies rounding errors "
+        f"by {found:.3g} in each of {layers} layers, more than {LIMIT:g} in all"
+    )
+    fractional = n % (tolerance + 1) == 0
+    advice = "inner = 'fractional'" if fractional else "a smaller tolerance"
+    raise InvalidScheme(f"coded_reduce: {problem}", advice)
 
 
 assert ROOT == -1  # the root of a tree is the root of a run

@@ -11,16 +11,20 @@ wherever it is taken, and the trace of the root holds all of them.
 3. A lost inner worker makes all below it late: their messages went to it. When it is
    back they are asked to send what they have once more.
 4. A message that failed is asked for once more; then its worker is late.
+5. Nobody is asked for what would not be heard: where the parent has enough, has
+   been heard itself, or takes no part, or where the worker has no room for a sum.
+6. The step is given up when no message is to come and nobody is away who could bring
+   one, and otherwise at its deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from codedgrad.codes import Code, decode
+from codedgrad.codes import Code, Decoding, decode
 from codedgrad.codes.tree import Allocation, Tree
 from codedgrad.core import (
     ROOT,
@@ -32,7 +36,6 @@ from codedgrad.core import (
     MessageArrived,
     MessageFailed,
     Orders,
-    Progressed,
     Rule,
     State,
     Tally,
@@ -43,6 +46,8 @@ from codedgrad.core import (
 )
 
 __all__ = ["Layout", "TreePlan"]
+
+_MOST_KNOWN = 4096  # sets of children whose weights are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +66,9 @@ class Layout:
     rule: Rule
     allocation: Allocation
     own: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...] = field(init=False)
+    _known: dict[frozenset[int], Decoding] = field(
+        init=False, default_factory=dict, repr=False
+    )
 
     def __post_init__(self) -> None:
         plain = tuple(
@@ -68,6 +76,16 @@ class Layout:
             for parts, weights in self.allocation.own
         )
         object.__setattr__(self, "own", plain)
+
+    def decode(self, heard: Iterable[int]) -> Decoding:
+        """Return the weights of the children heard: all parents meet the same sets."""
+        children = frozenset(heard)
+        found = self._known.get(children)
+        if found is None:
+            found = decode(self.code, sorted(children))
+            if len(self._known) < _MOST_KNOWN:
+                self._known[children] = found
+        return found
 
 
 class _Parent:
@@ -116,15 +134,17 @@ class TreePlan:
                     return finish
             case MessageFailed(_, worker, message):
                 self._fail(self._place[worker], message, state, orders)
-                if not orders and not self._can_go_on(state):
-                    return self._give_up(state, "no more can come")
             case WorkerLost(worker):
                 self._forget(self._place[worker])
             case WorkerJoined(worker):
                 self._begin(self._place[worker], state, orders)
             case TimerFired() if state.now >= self._end:
                 return self._give_up(state)
-        return orders.ask(self._end) if orders else Wait(self._end)
+        if orders:
+            return orders.ask(self._end)
+        if not self._can_go_on(state):
+            return self._give_up(state, "no more can come")
+        return Wait(self._end)
 
     # -- orders ----------------------------------------------------------------------
 
@@ -138,9 +158,14 @@ class TreePlan:
         return above == ROOT or state.alive[above]
 
     def _is_heard(self, place: int) -> bool:
+        return self._child(place) in self._parent(self._tree.parent(place)).heard
+
+    def _is_wanted(self, place: int) -> bool:
+        """Whether a message of this place would be of use to the one above it."""
         parent = self._tree.parent(place)
-        heard = self._parent(parent).heard
-        return self._child(place) in heard
+        if self._is_heard(place) or self._parent(parent).gathered is not None:
+            return False
+        return parent == ROOT or parent in self._segment
 
     def _child(self, place: int) -> int:
         return place % self._tree.children
@@ -153,12 +178,12 @@ class TreePlan:
 
     def _begin(self, place: int, state: State, orders: Orders) -> None:
         """Ask a place, and all below it, for what is missing of them."""
-        above = self._above(place)
-        if not state.alive[self._seat[place]] or self._is_heard(place):
-            return
-        if not self._has_receiver(place, state):
+        above, worker = self._above(place), self._seat[place]
+        if not state.alive[worker] or not self._is_wanted(place):
             return
         if place not in self._segment:
+            if state.no_room(worker):
+                return  # an opinion was faster
             self._assign(place, above, orders)
         elif place not in self._message:
             self._send(place, above, orders)
@@ -192,8 +217,7 @@ class TreePlan:
     def _hear(
         self, place: int, message: int, state: State, orders: Orders
     ) -> Finish | None:
-        if self._message.get(place) != message:
-            return None  # it was sent to a former life of whom it went to
+        assert self._message[place] == message  # others are not pending
         del self._message[place]
         above = self._tree.parent(place)
         parent = self._parent(above)
@@ -201,7 +225,7 @@ class TreePlan:
         enough = parent.tally.hear(self._child(place))
         if not enough or parent.gathered is not None:
             return None
-        decoding = decode(self._layout.code, list(parent.heard))
+        decoding = self._layout.decode(parent.heard)
         weights = tuple(sorted((parent.heard[c], a) for c, a in decoding.weights))
         if above == ROOT:
             return Finish(weights, decoding.residual)
@@ -211,12 +235,12 @@ class TreePlan:
         return None
 
     def _fail(self, place: int, message: int, state: State, orders: Orders) -> None:
-        if self._message.get(place) != message:
-            return
+        assert self._message[place] == message  # others are not pending
         del self._message[place], self._segment[place]
-        worker = self._seat[place]
-        if place not in self._retried and not state.no_room(worker):
-            self._retried.add(place)  # whom it was sent to is there, or it had not come
+        if place in self._retried or state.no_room(self._seat[place]):
+            return
+        if self._is_wanted(place):
+            self._retried.add(place)
             self._assign(place, self._above(place), orders)
 
     def _forget(self, place: int) -> None:
@@ -230,10 +254,10 @@ class TreePlan:
     # -- the end ---------------------------------------------------------------------
 
     def _can_go_on(self, state: State) -> bool:
-        """Whether a message is to come, a sum is being made, or somebody is away."""
-        if self._message or not all(state.alive):
+        """Whether a message is to come, or could if somebody came back."""
+        if self._message:
             return True
-        return any(not state.segments[id_].closed for id_ in self._segment.values())
+        return not all(state.alive[self._seat[place]] for place in self._missing())
 
     def _missing(self) -> Iterator[int]:
         """Go through the places whose messages the root's sum still needs."""

@@ -10,6 +10,7 @@ from codedgrad.schemes import (
     CodedReduce,
     Dynamic,
     Heterogeneous,
+    TwoStage,
     bernoulli,
     clustered,
     coded_reduce,
@@ -22,13 +23,14 @@ from codedgrad.schemes import (
     ignore,
     proportional,
     stochastic,
+    two_stage,
     uncoded,
     vertex_graph,
 )
 
 __all__ = ["EXAMPLES"]
 
-EXAMPLES: tuple[Coded | CodedReduce | Dynamic | Heterogeneous, ...] = (
+EXAMPLES: tuple[Coded | CodedReduce | Dynamic | Heterogeneous | TwoStage, ...] = (
     uncoded(4),
     uncoded(6, pieces=3),
     ignore(6, 4),
@@ -55,5 +57,8 @@ EXAMPLES: tuple[Coded | CodedReduce | Dynamic | Heterogeneous, ...] = (
     edge_graph(6, 3, count=3),
     coded_reduce(6, 2, 1),
     coded_reduce(6, 2, 1, parts=7, seats="reliable", rule="threshold"),
+    two_stage(6),
+    two_stage(6, 4, 2.0, 1, reuse=False, code="cyclic", start="numbered"),
+    two_stage(6, give_up=2.0, copies=2, checkpoints=2, pieces=3),
 )
 """Exact and approximate, by count and by budget, in parts and in smaller pieces."""

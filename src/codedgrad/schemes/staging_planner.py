@@ -1,0 +1,259 @@
+r"""Who starts, when to look, and what to tolerate: the past, replayed.
+
+Of every worker the seconds a part took are kept, in stage 1 and in stage 2, over the
+last 60 steps. Every 30 steps each plan of a grid is played on them (`staging_times`):
+$M_1$ from half of the workers to all, $T_1 = f \, (K / M_1) \, c_{\max}$ for $f$ = 1,
+1.25, 1.6 with the slowest usual pace $c_{\max}$, $s$ = 0, 1, 2. The one with the least
+mean time, plus the price of its work, is followed. Two steps in a row that take longer
+than 99 % of those replayed are a change: then it is planned at once.
+
+What was not seen is filled in: see `staging_past`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.codes.decoders import Bools, Floats
+from codedgrad.core.history import Record
+from codedgrad.schemes.staging_lists import Opening
+from codedgrad.schemes.staging_past import Seen, filled, seen_in
+from codedgrad.schemes.staging_times import staged
+
+__all__ = ["Planner", "least_tolerance"]
+
+_REMEMBERED = 60  # steps
+_EVERY = 30  # steps a plan is followed
+_FEWEST = 10  # steps seen before the first plan
+_WEIGHT = 0.1  # of the newest step in the mean
+_SLOW = 2.5  # times its own median is what is called to straggle
+_ALIKE = 0.1  # of the mean pace, within which workers take turns
+_UNSEEN = 20  # steps without a sign of a worker, until it is probed
+_WINDOWS = (1.0, 1.25, 1.6)  # times what the slowest usual worker needs
+_TOLERANCES = (0, 1, 2)
+_COUNTS = 8  # numbers of starters that are tried at most
+_USUAL_TOLERANCE = 1
+
+
+def least_tolerance(straggle: Sequence[float], risk: float = 0.05) -> int:
+    r"""Return the least s with P(more than s straggle) at most `risk`.
+
+    The tail of the Poisson-binomial law: workers straggle independently of each other.
+
+    Args:
+        straggle: Probability to straggle, by helper.
+        risk: Probability that may be left.
+
+    Example:
+        >>> least_tolerance([0.1, 0.2, 0.1])  # P(more than 1) is 0.046
+        1
+    """
+    law = np.ones(1)
+    for p in straggle:
+        law = np.convolve(law, (1.0 - p, p))
+    tail = 1.0 - np.cumsum(law)
+    return int(np.argmax(tail <= risk + 1e-12))
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """A recipe for a tracker that plans steps; None is what it is to find.
+
+    Attributes:
+        workers: Number of workers.
+        parts: Number of parts.
+        first: How many start.
+        window: Seconds until the checkpoint.
+        tolerance: Late helpers survived.
+        most: The largest tolerance to be planned.
+        reuse: Whether those who have finished help.
+        code: Of stage 2.
+        price: Seconds that a part of work is worth.
+        by_number: Start those of the lowest numbers, not the fastest.
+    """
+
+    workers: int
+    parts: int
+    first: int | None
+    window: float | None
+    tolerance: int | None
+    most: int
+    reuse: bool
+    code: str
+    price: float
+    by_number: bool
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is nothing to plan."""
+        return None not in (self.first, self.window, self.tolerance)
+
+    def start(self, workers: int) -> _Planned:
+        """Return a tracker that knows nothing yet."""
+        return _Planned(self)
+
+
+class _Planned:
+    """The plan that is followed, and the past that it was made from.
+
+    Attributes:
+        made: How often a plan was made.
+        plan: (first, window, tolerance) as followed; None: as for a first step.
+    """
+
+    def __init__(self, recipe: Planner) -> None:
+        self._recipe = recipe
+        self._past: deque[Seen] = deque(maxlen=_REMEMBERED)
+        self._mean: list[float | None] = [None] * recipe.workers
+        self._unseen = [0] * recipe.workers
+        self._age = 0  # steps since the plan was made
+        self._usual = math.inf  # seconds that 99 % of the steps replayed take
+        self._over = 0  # steps in a row that took longer
+        self.plan: tuple[int, float | None, int] | None = None
+        self.made = 0
+
+    @property
+    def straggle(self) -> tuple[float, ...]:
+        """How often each worker takes more than 2.5 times its own median."""
+        found = []
+        for times in self._seconds().transpose(2, 0, 1).reshape(len(self._mean), -1):
+            own = times[~np.isnan(times)]
+            slow = np.count_nonzero(own > _SLOW * np.median(own)) if own.size else 0
+            found.append((slow + 1.0) / (own.size + 2.0))
+        return tuple(found)
+
+    def update(self, record: Record) -> None:
+        """Learn from a step; plan if it is time, or if things have changed."""
+        if not record.combined:
+            return  # it may have been called off at any moment
+        seen = seen_in(record)
+        self._past.append(seen)
+        for worker in range(len(self._mean)):
+            self._learn(worker, seen)
+        self._age += 1
+        self._over = self._over + 1 if record.seconds > self._usual else 0
+        is_due = self._age >= (_EVERY if self.made else _FEWEST) or self._over >= 2
+        if is_due and not self._recipe.is_fixed:
+            self._make(record.alive)
+
+    def _learn(self, worker: int, seen: Seen) -> None:
+        before, told = self._mean[worker], ~np.isnan(seen.seconds[:, worker])
+        self._unseen[worker] = 0 if told.any() else self._unseen[worker] + 1
+        if not told.any():
+            return
+        stage = int(np.argmax(told))
+        now = float(seen.seconds[stage, worker])
+        if before is None:
+            self._mean[worker] = now
+        elif not seen.is_least[stage, worker] or now > before:
+            self._mean[worker] = (1 - _WEIGHT) * before + _WEIGHT * now
+
+    # -- how a step begins -----------------------------------------------------------
+
+    def opening(self, step: int, alive: Sequence[bool]) -> Opening:
+        """Return how the next step is to begin."""
+        recipe = self._recipe
+        first, window, tolerance = self.plan or (
+            recipe.first or recipe.workers,
+            recipe.window,
+            _USUAL_TOLERANCE if recipe.tolerance is None else recipe.tolerance,
+        )
+        there = [worker for worker, is_there in enumerate(alive) if is_there]
+        starters = self._starters(step, there, first)
+        known = [m for w in there if (m := self._mean[w]) is not None]
+        probed = [w for w in there if w not in starters and self._unseen[w] >= _UNSEEN]
+        return Opening(
+            starters=starters,
+            window=window,
+            tolerance=min(tolerance, recipe.most),
+            pace=_usual_most(known) if known else None,
+            probed=tuple(probed),
+        )
+
+    def _starters(self, step: int, there: list[int], first: int) -> tuple[int, ...]:
+        """Return the fastest; those about as fast as the last of them take turns."""
+        if self._recipe.by_number or first >= len(there):
+            return tuple(there[:first])
+        mean = {w: self._mean[w] for w in there}
+        usual = float(np.median([m for m in mean.values() if m is not None] or [1.0]))
+        pace = {w: usual if m is None else m for w, m in mean.items()}
+        last = sorted(pace.values())[first - 1]
+        sure = [w for w in there if pace[w] < (1 - _ALIKE) * last]
+        alike = [
+            w for w in there if (1 - _ALIKE) * last <= pace[w] <= (1 + _ALIKE) * last
+        ]
+        turn = step % len(alike)
+        chosen = (alike[turn:] + alike[:turn])[: first - len(sure)]
+        return tuple(sorted(sure + chosen))
+
+    # -- planning --------------------------------------------------------------------
+
+    def _make(self, alive: Sequence[bool]) -> None:
+        """Take the plan that would have been the best."""
+        there = [w for w, is_there in enumerate(alive) if is_there]
+        self._age = self._over = 0
+        if not there or len(self._past) < min(_FEWEST, _REMEMBERED):
+            return
+        one, two = filled(self._seconds()[:, :, there], self._least()[:, :, there])
+        usual = np.median(one, axis=0)
+        order = np.argsort(np.mean(one, axis=0), kind="stable")
+        if self._recipe.by_number:
+            order = np.arange(len(there))
+        best: tuple[float, int, float, int, float] | None = None
+        for first, window, tolerance in self._grid(usual, order):
+            went = staged(
+                one, two, self._recipe.parts, sorted(order[:first].tolist()),
+                window, tolerance, reuse=self._recipe.reuse, code=self._recipe.code,
+            )  # fmt: skip
+            cost = float(np.mean(went.seconds + self._recipe.price * went.work))
+            if best is None or cost < best[0]:
+                late = float(np.quantile(went.seconds, 0.99))
+                best = cost, first, window, tolerance, late
+        assert best is not None  # the grid is never empty
+        _, first, window, tolerance, self._usual = best
+        self.plan = first, window, tolerance
+        self.made += 1
+
+    def _grid(
+        self, usual: Floats, order: NDArray[np.intp]
+    ) -> Iterator[tuple[int, float, int]]:
+        recipe, n = self._recipe, len(usual)
+        counts = [min(recipe.first, n)] if recipe.first else _counts(n)
+        spares: Sequence[int] = [s for s in _TOLERANCES if s <= recipe.most]
+        if recipe.tolerance is not None:
+            spares = [recipe.tolerance]
+        for first in counts:
+            pace = _usual_most(usual[order[:first]].tolist())
+            load = -(-recipe.parts // first)
+            windows = [f * load * pace for f in _WINDOWS]
+            if recipe.window is not None:
+                windows = [recipe.window]
+            for window, spare in product(windows, spares):
+                yield first, window, spare
+
+    def _seconds(self) -> Floats:
+        if not self._past:
+            return np.empty((2, 0, len(self._mean)))
+        return np.stack([seen.seconds for seen in self._past], axis=1)
+
+    def _least(self) -> Bools:
+        return np.stack([seen.is_least for seen in self._past], axis=1)
+
+
+def _counts(workers: int) -> list[int]:
+    """Return how many may start: from half of the workers to all."""
+    least = max(1, workers // 2)
+    return sorted({round(x) for x in np.linspace(least, workers, _COUNTS)})
+
+
+def _usual_most(paces: Sequence[float]) -> float:
+    """Return the slowest pace that is not far off the others."""
+    far = _SLOW * float(np.median(paces))
+    return max(pace for pace in paces if pace <= far)
