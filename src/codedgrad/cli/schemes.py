@@ -18,8 +18,11 @@ from codedgrad.schemes.build import Family, options
 
 __all__ = ["schemes"]
 
-_WORKERS = 8  # of the examples
-_TYPICAL = {"clusters": 2, "copies": 2, "count": 6, "degree": 2, "straggle": 0.1}
+_WORKERS = 8  # of the examples, where any number will do
+_FITTING = {"coded_reduce": 12}
+_TYPICAL = {
+    "children": 3, "clusters": 2, "copies": 2, "count": 6, "degree": 2, "straggle": 0.1,
+}  # fmt: skip
 
 
 def schemes(
@@ -116,14 +119,14 @@ def _meanings(arguments: str) -> dict[str, str]:
 
 
 def _example(name: str, family: Family) -> str:
-    known = options(family)
+    known, workers = options(family), _FITTING.get(name, _WORKERS)
     given = {
         key: _TYPICAL.get(key, 1)
         for key, default in known.items()
         if default is inspect.Parameter.empty
     }
     try:
-        build(name, _WORKERS, given)
+        build(name, workers, given)
     except (InvalidCode, InvalidScheme):
         if "count" not in known:
             raise
@@ -131,7 +134,7 @@ def _example(name: str, family: Family) -> str:
     inside = ", ".join(f"{key}={value}" for key, value in given.items())
     scheme = f'"{name}({inside})"' if inside else name
     first = "" if name == "uncoded" else " --scheme uncoded \\\n   "
-    return f"codedgrad simulate --workers {_WORKERS}{first} --scheme {scheme}"
+    return f"codedgrad simulate --workers {workers}{first} --scheme {scheme}"
 
 
 def _print_one(one: Description) -> None:
