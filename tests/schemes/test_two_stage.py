@@ -34,14 +34,14 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.core.cover import decode_rows
-from codedgrad.delays import Times
+from codedgrad.delays import ShiftedExponential, Times
 from codedgrad.errors import CodedgradError
-from codedgrad.schemes import TwoStage, build, two_stage
+from codedgrad.schemes import TwoStage, build, two_stage, uncoded
 from codedgrad.schemes.staging_codes import Cyclic, Repeated, cyclic_rows
 from codedgrad.schemes.staging_past import filled
 from codedgrad.schemes.staging_planner import least_tolerance
 from codedgrad.schemes.staging_shares import even, shared_out, staffed
-from codedgrad.sim import Simulator
+from codedgrad.sim import Machine, Simulator, compare
 from codedgrad.testing import Invariants, check_scheme
 from codedgrad.testing.faults import attack
 
@@ -702,3 +702,17 @@ def test_parts_need_not_be_a_multiple_of_the_workers() -> None:
     odd = replace(scheme, parts=7, planner=replace(scheme.planner, parts=7))
     assert [len(placed) for placed in odd.placement] == [4, 4, 3, 3]
     check_scheme(odd, schedules=3)
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_where_nobody_straggles_it_takes_as_long_as_no_code(drain: bool) -> None:
+    """Helpers that finish a part nobody needs any more would begin the next step late:
+    the planner has to count that, or it looks too early."""
+    law, machine = ShiftedExponential(floor=1.0, mean=0.05), Machine(drain=drain)
+    plain, staged = compare(
+        [uncoded(8, pieces=2), two_stage(8)], law, steps=60, machine=machine
+    )
+    late = slice(20, None)  # when it has seen some steps
+    ratio = staged.seconds[:, late].mean() / plain.seconds[:, late].mean()
+    assert ratio == pytest.approx(1.0, abs=0.02)
+    assert staged.work[:, late].mean() == pytest.approx(16.0, abs=0.2)

@@ -113,7 +113,8 @@ class Row:
         if not self.first:
             found = one_stage(one, K, self.tolerance, self.code)
             work = np.full(len(one), (self.tolerance + 1.0) * K)
-            return Staged(found, work, np.zeros(len(one)), np.zeros(len(one)))
+            none = np.zeros(len(one))
+            return Staged(found, work, none, none, none)
         return staged(
             one, one if self.persists else two, K, range(self.first), self.window,
             self.tolerance, reuse=self.reuse, code=self.code,

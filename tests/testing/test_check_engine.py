@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codedgrad.core import Event, MessageArrived, Patience, Progressed, WorkerLost
+from codedgrad.core import (
+    Event,
+    MessageArrived,
+    Order,
+    Patience,
+    Progressed,
+    Upload,
+    WorkerLost,
+)
 from codedgrad.engines import Here, Local
 from codedgrad.engines import local as local_module
+from codedgrad.engines.here import Desk
 from codedgrad.engines.rows import Rows
 from codedgrad.errors import Violation
 from codedgrad.testing import check_engine
@@ -115,6 +124,52 @@ class Silent(Here):
         return ()
 
 
+class Alone(Here):
+    """Sends a worker's own sum, whatever it is to gather."""
+
+    def give(self, order: Order) -> None:
+        if isinstance(order, Upload):
+            order = msgspec.structs.replace(order, gathered=())
+        super().give(order)
+
+
+class Plain(Here):
+    """Gathers without the weights."""
+
+    def give(self, order: Order) -> None:
+        if isinstance(order, Upload):
+            plain = tuple((message, 1.0) for message, _ in order.gathered)
+            order = msgspec.structs.replace(order, gathered=plain)
+        super().give(order)
+
+
+class First(Here):
+    """Gathers the first of several messages."""
+
+    def give(self, order: Order) -> None:
+        if isinstance(order, Upload):
+            order = msgspec.structs.replace(order, gathered=order.gathered[:1])
+        super().give(order)
+
+
+class Again(Here):
+    """Gathers once more when it sends once more."""
+
+    def give(self, order: Order) -> None:
+        desk: Desk = self._open
+        desk._full.clear()
+        super().give(order)
+
+
+class Forgetful(Local):
+    """Lets those who come back gather nothing."""
+
+    def give(self, order: Order) -> None:
+        if isinstance(order, Upload) and self._lanes[order.worker].life > 1:
+            order = msgspec.structs.replace(order, gathered=())
+        super().give(order)
+
+
 class Waiting(Local):
     """Hands out nothing while anybody is busy."""
 
@@ -167,12 +222,31 @@ def test_an_engine_that_compares_badly_is_found_out(
         suite._check_sums(broken)
 
 
+GATHERS = "a message that gathers holds its own sums and the weighted ones of others"
+
+
+@pytest.mark.parametrize("broken", [Alone, Plain, First, Again])
+def test_an_engine_that_gathers_badly_is_found_out(
+    broken: type[Here], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "_check_gone", lambda log: None)  # this process stays
+    suite._check_gathering(Here, survives_loss=False)
+    with pytest.raises(Violation, match=GATHERS):
+        suite._check_gathering(broken, survives_loss=False)
+
+
+def test_an_engine_whose_workers_gather_badly_when_they_are_back_is_found_out() -> None:
+    suite._check_gathering(Forgetful, survives_loss=False)
+    with pytest.raises(Violation, match=GATHERS):
+        suite._check_gathering(Forgetful, survives_loss=True)
+
+
 def test_an_engine_that_overwrites_rows_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class OneRow(Rows):
-        def give(self, segment: Any, message: int | None = None) -> int:
-            super().give(segment, message)
+        def give(self, segment: Any, message: int | None = None, to: int = -1) -> int:
+            super().give(segment, message, to)
             self._row[segment.id] = segment.worker
             return int(segment.worker)
 

@@ -4,7 +4,9 @@ Of every worker the seconds a part took are kept, in stage 1 and in stage 2, ove
 last 60 steps. Every 30 steps each plan of a grid is played on them (`staging_times`):
 $M_1$ from half of the workers to all, $T_1 = f \, (K / M_1) \, c_{\max}$ for $f$ = 1,
 1.25, 1.6 with the slowest usual pace $c_{\max}$, $s$ = 0, 1, 2. The one with the least
-mean time, plus the price of its work, is followed. Two steps in a row that take longer
+mean time, plus the price of its work, is followed; where helpers finish the part in
+hand before the next step, what that takes counts as time. Of equals, the least work is
+taken. Two steps in a row that take longer
 than 99 % of those replayed are a change: then it is planned at once.
 
 What was not seen is filled in: see `staging_past`.
@@ -116,6 +118,7 @@ class _Planned:
         self._age = 0  # steps since the plan was made
         self._usual = math.inf  # seconds that 99 % of the steps replayed take
         self._over = 0  # steps in a row that took longer
+        self._drains = False  # whether helpers finish the part in hand
         self.plan: tuple[int, float | None, int] | None = None
         self.made = 0
 
@@ -135,6 +138,7 @@ class _Planned:
             return  # it may have been called off at any moment
         seen = seen_in(record)
         self._past.append(seen)
+        self._drains = not record.state.capabilities.interrupts_part
         for worker in range(len(self._mean)):
             self._learn(worker, seen)
         self._age += 1
@@ -206,13 +210,15 @@ class _Planned:
         order = np.argsort(np.mean(one, axis=0), kind="stable")
         if self._recipe.by_number:
             order = np.arange(len(there))
-        best: tuple[float, int, float, int, float] | None = None
+        best: tuple[tuple[float, float], int, float, int, float] | None = None
         for first, window, tolerance in self._grid(usual, order):
             went = staged(
                 one, two, self._recipe.parts, sorted(order[:first].tolist()),
                 window, tolerance, reuse=self._recipe.reuse, code=self._recipe.code,
             )  # fmt: skip
-            cost = float(np.mean(went.seconds + self._recipe.price * went.work))
+            seconds = went.seconds + went.drained if self._drains else went.seconds
+            work = float(np.mean(went.work))
+            cost = float(np.mean(seconds)) + self._recipe.price * work, work
             if best is None or cost < best[0]:
                 late = float(np.quantile(went.seconds, 0.99))
                 best = cost, first, window, tolerance, late

@@ -36,12 +36,15 @@ class Staged:
         work: Parts asked for, less those that were handed over: parts - r + stage 2.
         left: Parts not done at the checkpoint, r.
         helpers: Who were free to help, h; also where nothing was left.
+        drained: Seconds after the end for which a helper is still at the part in hand,
+            the longest; where nothing interrupts it, its next step begins that late.
     """
 
     seconds: Floats
     work: Floats
     left: Ints
     helpers: Ints
+    drained: Floats
 
 
 def parts_done(pace: Floats, seconds: float, most: Ints) -> Ints:
@@ -95,14 +98,24 @@ def staged(
     helpers = np.count_nonzero(is_free, axis=1)
     stage = _cyclic if code == "cyclic" else _fractional
     spare = np.clip(np.minimum(tolerance, helpers - 1), 0, None)
-    seconds, work = stage(pace, is_free, left, np.maximum(helpers, 1), spare)
+    seconds, load = stage(pace, is_free, left, np.maximum(helpers, 1), spare)
     helped = (left > 0) & (helpers > 0)
+    ends = np.where(helped, np.minimum(window + seconds, late), late)
     return Staged(
-        seconds=np.where(helped, np.minimum(window + seconds, late), late),
-        work=np.where(helped, parts - left + work, float(parts)),
+        seconds=ends,
+        work=np.where(helped, parts - left + load.sum(axis=1), float(parts)),
         left=left,
         helpers=helpers,
+        drained=np.where(helped, _drained(pace, load, ends - window), 0.0),
     )
+
+
+def _drained(pace: Floats, load: Ints, stage: Floats) -> Floats:
+    """Return how long the longest part in hand goes on after a stage is over."""
+    seconds = np.maximum(stage, 0.0)[:, None]
+    done = np.floor(seconds / np.maximum(pace, 1e-300))
+    rest = np.where(done < load, (done + 1) * pace - seconds, 0.0)
+    return np.asarray(rest.max(axis=1))
 
 
 def one_stage(pace: Floats, parts: int, tolerance: int, code: str) -> Floats:
@@ -136,8 +149,8 @@ def _sizes(parts: int, groups: int) -> Ints:
 
 def _fractional(
     pace: Floats, is_free: Bools, left: Ints, helpers: Ints, spare: Ints
-) -> tuple[Floats, Floats]:
-    """Return the seconds and the work of groups that share the parts left."""
+) -> tuple[Floats, Ints]:
+    """Return the seconds of groups that share what is left, and every load."""
     groups = (helpers // (spare + 1))[:, None]
     group = np.where(is_free, (np.cumsum(is_free, axis=1) - 1) % groups, 0)
     size, more = left[:, None] // groups, left[:, None] % groups
@@ -147,13 +160,13 @@ def _fractional(
     np.minimum.at(first, (np.arange(len(pace))[:, None], group), answers)
     number = np.arange(pace.shape[1])
     asked = (number < groups) & (size + (number < more) > 0)
-    return np.where(asked, first, 0.0).max(axis=1), load.sum(axis=1).astype(np.float64)
+    return np.where(asked, first, 0.0).max(axis=1), load
 
 
 def _cyclic(
     pace: Floats, is_free: Bools, left: Ints, helpers: Ints, spare: Ints
-) -> tuple[Floats, Floats]:
-    """Return the seconds and the work of a code that counts to h - s."""
+) -> tuple[Floats, Ints]:
+    """Return the seconds of a code that counts to h - s, and every load."""
     h, s = helpers[:, None], spare[:, None]
     rank = np.cumsum(is_free, axis=1) - 1
     load = np.zeros(pace.shape, dtype=np.intp)
@@ -163,4 +176,4 @@ def _cyclic(
         load += np.where(is_free & (ahead <= s), size, 0)
     answers = np.sort(np.where(is_free, load * pace, np.inf), axis=1)
     last = np.take_along_axis(answers, h - s - 1, axis=1)[:, 0]
-    return last, load.sum(axis=1).astype(np.float64)
+    return last, load
