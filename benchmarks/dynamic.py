@@ -22,72 +22,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import Scheme
-from codedgrad.core.estimators import HiddenMarkov, Law
-from codedgrad.delays import (
-    Delays,
-    Markov,
-    ShiftedExponential,
-    Times,
-    Truth,
-    draw,
+from codedgrad.delays import Delays
+from codedgrad.papers.gc_dc.settings import (
+    AT_ONCE,
+    CLUSTERS,
+    FAST,
+    FLOOR,
+    IMPERFECT,
+    PERFECT,
+    SLOW,
+    WORKERS,
+    A,
+    B,
+    Exactly,
+    Spells,
+    Unequal,
+    spells,
+    waits,
 )
-from codedgrad.delays.two_state import two_state
 from codedgrad.schemes import Dynamic, clustered, cyclic, dynamic
-from codedgrad.schemes.states import Hidden
-from codedgrad.sim import Machine, compare
+from codedgrad.sim import compare
 
 QUICK = "--quick" in sys.argv[1:]
 SEED = 1
 RUNS, STEPS = (12, 25) if QUICK else (60, 300)
 BY_EVENTS = 2 if QUICK else 8  # runs
-WORKERS, CLUSTERS = 20, 5
-FLOOR, FAST, SLOW = 0.01, 0.1, 1.0  # seconds a part
-KNOWN = ("oracle", "oracle-previous")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Spells of slowness, as in the tables of the tests."""
-
-    name: str
-    r: int  # parts a worker computes
-    enter: float
-    leave: float
-
-    @property
-    def delays(self) -> Markov:
-        fast, slow = ShiftedExponential(FLOOR, FAST), ShiftedExponential(FLOOR, SLOW)
-        return Markov(fast, slow, self.enter, self.leave)
-
-    @property
-    def given(self) -> Hidden:
-        laws = Law(FLOOR, FAST), Law(FLOOR, SLOW)
-        return Hidden(HiddenMarkov(self.enter, self.leave, *laws))
-
-
-A, B = Setting("A", 2, 0.02, 0.08), Setting("B", 3, 0.05, 0.05)
-
-
-@dataclass(frozen=True)
-class Unequal:
-    """Rates uniform from 1 to 20, one a worker and run; slow ones have a tenth."""
-
-    enter: float = 0.0
-    leave: float = 1.0
-
-    def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
-        rate = rng.uniform(1.0, 20.0, workers)
-        slow = two_state(rng, self.enter, self.leave, steps, workers)
-        mean = np.where(slow, 10.0, 1.0) / rate
-        unit = FLOOR + mean * rng.standard_exponential((steps, workers))
-        return Times(np.zeros(slow.shape), unit, Truth(slow, FLOOR + mean))
+KNOWN = (PERFECT, IMPERFECT)
 
 
 def seconds(
@@ -95,7 +61,7 @@ def seconds(
 ) -> list[NDArray[np.float64]]:
     """Return the mean seconds of a step, of every scheme, by run."""
     results = compare(
-        schemes, delays, steps=steps, runs=runs, seed=SEED, machine=Machine(drain=False)
+        schemes, delays, steps=steps, runs=runs, seed=SEED, machine=AT_ONCE
     )
     return [result.seconds.mean(axis=1) for result in results]
 
@@ -118,15 +84,11 @@ def by_events(
     return list(zip(ratios, errors, strict=True))
 
 
-def lower_bound(setting: Setting) -> float:
+def lower_bound(setting: Spells) -> float:
     """Return the mean seconds until all but those that can be spread are done."""
-    k = WORKERS - CLUSTERS * (setting.r - 1)
-
-    def kth(run: int) -> NDArray[np.float64]:
-        times = draw(setting.delays, steps=STEPS, workers=WORKERS, seed=SEED, run=run)
-        return np.sort(setting.r * times.unit, axis=1)[:, k - 1]
-
-    return float(np.mean([kth(run) for run in range(RUNS)]))
+    count = WORKERS - CLUSTERS * (setting.r - 1)
+    size = {"workers": WORKERS, "steps": STEPS, "runs": RUNS, "seed": SEED}
+    return float(waits(setting.delays, setting.r, count, **size).mean())
 
 
 def line(name: str, values: Sequence[float | None], width: int = 8) -> None:
@@ -253,20 +215,6 @@ def refined(missed: list[str]) -> None:
 # -- the picture -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Some:
-    """So many workers are slow in every step, others in every other step."""
-
-    count: int
-
-    def sample(self, rng: np.random.Generator, steps: int, workers: int) -> Times:
-        order = rng.random((steps, workers)).argsort(axis=1).argsort(axis=1)
-        slow = order < self.count
-        mean = np.where(slow, SLOW, FAST)
-        unit = FLOOR + mean * rng.standard_exponential((steps, workers))
-        return Times(np.zeros(slow.shape), unit, Truth(slow, FLOOR + mean))
-
-
 def plot(path: str) -> None:
     import matplotlib
 
@@ -302,7 +250,7 @@ def lasting(axes: Any) -> None:
     }
     lengths, found = (1.25, 2, 4, 8, 16, 32), []  # 1.25 steps: without any memory
     for length in lengths:
-        law = Setting("", 2, 0.25 / length, 1 / length).delays
+        law = spells(0.25 / length, 1 / length)
         base, *each = means([GC, *(scheme for scheme, *_ in lines.values())], law, 12)
         found.append([x / base for x in each])
     for (name, (_, color, ls)), values in zip(
@@ -324,7 +272,7 @@ def counted(axes: Any) -> None:
         "dynamic, oracle": (moving("oracle", shifts="row"), "tab:blue"),
     }
     schemes, counts = [scheme for scheme, _ in lines.values()], range(11)
-    found = [means(schemes, Some(count), 8) for count in counts]
+    found = [means(schemes, Exactly(count), 8) for count in counts]
     axes.axvline(CLUSTERS, color="0.9", lw=6, zorder=0)  # one in every cluster
     for (name, (_, color)), values in zip(
         lines.items(), zip(*found, strict=True), strict=True

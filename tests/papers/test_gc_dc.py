@@ -146,10 +146,14 @@ def test_an_order_that_does_not_hold_is_said_not_to() -> None:
 
 def test_repetition_may_be_slower_than_dynamic_clusters() -> None:
     of = ratios([0.2, 0.3, 0.4, 0.5, 1.0])
-    said = times._against_repetition(of | {FINEST: Measured(0.25)})
-    assert "is faster than GC-DC" in said
-    said = times._against_repetition(of | {FINEST: Measured(0.35)})
-    assert "is not faster than GC-DC" in said
+    said = times._against_repetition(
+        {
+            "threshold": of | {FINEST: Measured(0.25)},
+            "decodable": of | {FINEST: Measured(0.35)},
+        }
+    )
+    assert "it is faster by rule threshold (0.25 and 0.30 of GC)" in said
+    assert "and is not faster by rule decodable (0.35 and 0.30 of GC)" in said
 
 
 def test_the_jump_is_where_it_is() -> None:

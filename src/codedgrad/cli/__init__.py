@@ -9,6 +9,7 @@ import typer
 
 import codedgrad
 from codedgrad.cli.demo import demo
+from codedgrad.cli.papers import papers
 from codedgrad.cli.report import report
 from codedgrad.cli.schemes import schemes
 from codedgrad.cli.simulate import help_text, simulate
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command(help=help_text())(simulate)
 app.command()(schemes)
+app.command()(papers)
 app.command()(report)
 
 

@@ -18,6 +18,8 @@ before anybody believes it:
 7. If nobody else can be asked, the sender is, to do it again. It may contradict itself;
    agreeing with itself it settles nothing but its own message.
 8. If there is nobody left to ask, it is handed over: nobody contradicts it.
+9. What gathers a message that was handed over is handed over, too. It is not finite
+   whoever sends it, and no opinion about anything.
 
 To be handed over is to be heard; to be contradicted is to fail, and marks the worker.
 A doubt that nobody answers ends with its step. A sum that overflows although its parts
@@ -114,6 +116,9 @@ class Opinions:
     def _settle(self) -> list[Verdict]:
         """Settle what is known by now to be agreed upon or contradicted."""
         state, aside, verdicts = self._state, self._aside, list[Verdict]()
+        for id_ in list(state.doubted):
+            if self._passes_on(state.messages[id_]):
+                verdicts.append(self._hand_over(state.messages[id_]))
         if not state.doubted:
             return verdicts
         self._count()
@@ -137,6 +142,10 @@ class Opinions:
 
     def _row(self, id_: int) -> dict[int, float]:
         return (self._aside if id_ in self._numbers else self._state).row(id_)
+
+    def _passes_on(self, message: MessageState) -> bool:
+        """Whether it is not finite because of what was gathered for it."""
+        return not all(self._message(id_).finite for id_, _ in message.gathered)
 
     def _count(self) -> None:
         """Note the parts of finite messages heard since the last time."""

@@ -280,6 +280,7 @@ class State:
                 for id_ in segments:
                     self._own(id_, worker, order)
                 self._check_gathered(gathered, worker, order)
+                self._check_sums(order)
                 self._number(message, order)
                 self._expect(message, worker, segments, gathered, to)
             case Drop(step, worker):
@@ -333,6 +334,20 @@ class State:
                 raise BrokenPlan(order, f"adds message {id_}, which went elsewhere")
             if not math.isfinite(weight):
                 raise BrokenPlan(order, "has a weight that is not finite")
+
+    def _check_sums(self, order: Upload) -> None:
+        """Refuse what engines that gather into the sum itself could not send."""
+        if order.gathered and not all(self.segments[i].whole for i in order.segments):
+            raise BrokenPlan(order, "gathers into a sum that may be cut")
+        own = order.segments, order.gathered
+        for id_ in self._asked.get(order.worker, ()):
+            other = self.messages[id_]
+            apart = set(order.segments).isdisjoint(other.segments)
+            if apart or own == (other.segments, other.gathered):
+                continue
+            if order.gathered or other.gathered:
+                problem = f"shares a sum with message {id_}, which gathers otherwise"
+                raise BrokenPlan(order, problem)
 
     def _expect(
         self,

@@ -70,6 +70,7 @@ class Desk:
         self._step = -1
         self._sums: dict[int, NDArray[Any]] = {}
         self._gathered: dict[int, tuple[int, tuple[tuple[int, float], ...]]] = {}
+        self._full: set[int] = set()  # segments that hold what was gathered
 
     def begin(self, step: int, parameters: NDArray[Any]) -> None:
         """Begin a step."""
@@ -83,6 +84,7 @@ class Desk:
         self.rows.begin()
         self._sums.clear()
         self._gathered.clear()
+        self._full.clear()
 
     def take(self, order: Order) -> None:
         """Make room for what an order asks for."""
@@ -107,13 +109,15 @@ class Desk:
     def compute(self, segment: Segment, done: int) -> None:
         """Compute the sum of a segment, up to so many parts."""
         pairs = zip(segment.parts, segment.coefficients, strict=True)
+        self._full.discard(segment.id)
         for number, (part, coefficient) in enumerate(list(pairs)[:done]):
             self.add(segment.id, part, coefficient, number == 0)
 
     def gather(self, message: int) -> None:
-        """Add what others have sent for a message to the sum of its own parts."""
-        if message in self._gathered:
-            segment, messages = self._gathered.pop(message)
+        """Add what others have sent for a message to the sum of its own parts, once."""
+        segment, messages = self._gathered.get(message, (-1, ()))
+        if messages and segment not in self._full:
+            self._full.add(segment)
             pairs = self.rows.gathered(messages)
             add_rows([(self._memory.row(r), a) for r, a in pairs], self._sums[segment])
 

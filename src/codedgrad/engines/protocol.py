@@ -11,6 +11,8 @@ An engine's duties, checked by `testing.check_engine`:
 5. The sum of a message that was handed out does not change until its step is over;
    what `compare` compares are the sums that `combine` adds up, and it changes none.
 6. After `close` nothing is left: no process, no memory. It may be called twice.
+7. A message that gathers holds its own sums and the weighted messages of others, each
+   once, and goes where its order says; asked for again, it is the same.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 `check_code`, `check_scheme` and `check_engine` raise `Violation`; `faults.attack` is
 the seeded fault simulator, `Invariants` what it watches, `Everything` a scheme that
-uses every command, `Comparing` any other with its messages compared, `EXAMPLES` a
-scheme of every kind; `strategies` draws streams of events, by Hypothesis.
+uses every command, `Comparing` any other with its messages compared, `Gathering` one
+whose workers add up each other's messages, `EXAMPLES` a scheme of every kind;
+`strategies` draws streams of events, by Hypothesis.
 """
 
 from codedgrad.testing.check_code import check_code
@@ -13,6 +14,7 @@ from codedgrad.testing.comparing import Comparing
 from codedgrad.testing.everything import Everything
 from codedgrad.testing.examples import EXAMPLES
 from codedgrad.testing.faults import Failure, attack, draw, run, shrink
+from codedgrad.testing.gathering import Gathering
 from codedgrad.testing.invariants import Invariants
 from codedgrad.testing.troubled import Fault, Schedule
 
@@ -22,6 +24,7 @@ __all__ = [
     "Everything",
     "Failure",
     "Fault",
+    "Gathering",
     "Invariants",
     "Schedule",
     "attack",

@@ -36,9 +36,10 @@ from codedgrad.delays import Times
 from codedgrad.engines import Driver, Engine, FaultPlan
 from codedgrad.errors import StepGivenUp, Violation
 from codedgrad.jobs import Job, Layout
-from codedgrad.schemes import cyclic, fractional, uncoded
+from codedgrad.schemes import coded_reduce, cyclic, fractional, uncoded
 from codedgrad.testing.comparing import Comparing
 from codedgrad.testing.everything import Everything
+from codedgrad.testing.gathering import Gathering
 from codedgrad.testing.invariants import Invariants
 from codedgrad.trace import Entry, Trace, replay
 
@@ -51,6 +52,7 @@ _PATIENCE = Patience(least=30.0, first=30.0)
 _SLOW = 0.15  # seconds
 _FOREVER = 1e6  # seconds
 _GONE = 20.0  # seconds; only what hangs takes so long
+_RIGHT = "the sum is that of the part gradients"
 
 
 def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> None:
@@ -66,6 +68,7 @@ def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> N
         >>> check_engine(lambda: Local(open_segments=20))  # doctest: +SKIP
     """
     _check_sums(make)
+    _check_gathering(make, survives_loss)
     _check_lagging(make)
     _check_refusals(make)
     if survives_loss:
@@ -82,6 +85,22 @@ def _check_sums(make: Callable[[], Engine]) -> None:
     if engine.capabilities.rows_per_worker >= 20:
         everything = Everything(_WORKERS, each=4, copies=3)
         _check(make(), everything, FaultPlan(), slow=(1,), steps=6)
+
+
+def _check_gathering(make: Callable[[], Engine], survives_loss: bool) -> None:
+    """Workers add up what others send them; whoever dies is sent it once more."""
+    try:
+        _check(make(), Gathering(), FaultPlan(), slow=(3,), steps=6)
+        if survives_loss:
+            chain = coded_reduce(_WORKERS, children=1, tolerance=0)
+            faults = FaultPlan().kill(0, step=1, after=1).kill(1, step=3)
+            _check(make(), chain, faults.kill(3, step=5), slow=(0,), steps=7)
+            _expect_fired(faults)
+    except Violation as error:
+        if error.rule != _RIGHT:
+            raise
+        rule = "a message that gathers holds its own sums and the weighted ones"
+        raise Violation(f"{rule} of others", error.detail) from None
 
 
 def _check_lagging(make: Callable[[], Engine]) -> None:
@@ -221,7 +240,7 @@ def _check_sum(vector: NDArray[Any], scheme: Scheme, step: int) -> None:
     error = np.abs(vector - expected).max() / np.abs(expected).max()
     if not error <= 1e-10:
         detail = f"{scheme.name}, step {step}: off by {error:.3g} of its largest"
-        raise Violation("the sum is that of the part gradients", detail)
+        raise Violation(_RIGHT, detail)
 
 
 def _sums(length: int, part: int, step: int) -> NDArray[np.float64]:

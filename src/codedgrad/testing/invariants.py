@@ -44,13 +44,15 @@ class Invariants:
     - a step ends at most once, and nothing is ordered for a step that is not open;
     - no order goes to a worker that is lost;
     - segments fit the placement, and every number is used once;
+    - messages go to the root, or to a worker that is there;
     - who gathers messages has them: they went to it, came, and it lived on since;
     - the timer is set to a later moment;
     - how alike messages are decides nothing at once;
     - the weights times the rows heard give ones (exact schemes), or miss them by the
       residual that is stated (others);
     - a message that is not finite is in a sum only if somebody else has sent one too,
-      or everybody who could contradict it was asked.
+      or everybody who could contradict it was asked. Whoever gathers one passes it on
+      and says nothing about it.
 
     Args:
         scheme: What is run.
@@ -116,7 +118,7 @@ class Invariants:
                 if message is not None:
                     self._number(message, command)
                     self._messages[message] = (segment.id,)
-                    self._to[message] = command.to
+                    self._receive(message, command)
             case Cut(_, worker, id_):
                 self._alive_or(worker, command)
                 self._own(id_, worker, command)
@@ -127,7 +129,7 @@ class Invariants:
                 self._number(message, command)
                 self._gather(command)
                 self._messages[message] = segments
-                self._to[message] = command.to
+                self._receive(message, command)
             case Drop(_, worker):
                 self._alive_or(worker, command)
             case WakeAt(_, at):
@@ -156,9 +158,15 @@ class Invariants:
         if id_ not in self._segments or self._segments[id_].worker != worker:
             raise Violation("orders name segments of their worker", f"{command}")
 
+    def _receive(self, message: int, order: Assign | Upload) -> None:
+        if order.to != ROOT and not self._alive[order.to]:
+            raise Violation("no message goes to a lost worker", f"{order}")
+        self._to[message] = order.to
+
     def _gather(self, upload: Upload) -> None:
         for message, _ in upload.gathered:
-            if message not in self._cuts or self._to[message] != upload.worker:
+            came_to = self._to.get(message) if message in self._cuts else None
+            if came_to != upload.worker:
                 raise Violation("who gathers messages has them", f"{upload}")
         self._gathered[upload.message] = upload.gathered
 
@@ -171,10 +179,16 @@ class Invariants:
             for part, coefficient in self._row(other):
                 yield part, weight * coefficient
 
+    def _added(self, message: int) -> Iterator[int]:
+        """Go through the messages that are gathered in one, and in those."""
+        for other, _ in self._gathered.get(message, ()):
+            yield other
+            yield from self._added(other)
+
     def _weigh(self, combine: Combine) -> None:
         total = [0.0] * self._scheme.parts
         for message, weight in combine.weights:
-            if message not in self._cuts or self._to[message] != ROOT:
+            if message not in self._cuts or self._to.get(message) != ROOT:
                 raise Violation("only heard messages are weighed", f"{combine}")
             for part, coefficient in self._row(message):
                 total[part] += weight * coefficient
@@ -194,9 +208,15 @@ class Invariants:
             )
 
     def _doubt(self, combine: Combine) -> None:
-        senders = set(self._not_finite.values())
-        for message, _ in combine.weights:
-            if message in self._not_finite and len(senders) == 1:
+        alone = {
+            message: worker
+            for message, worker in self._not_finite.items()
+            if not any(id_ in self._not_finite for id_ in self._added(message))
+        }
+        senders = set(alone.values())
+        weighed = [message for message, _ in combine.weights]
+        for message in [m for w in weighed for m in (w, *self._added(w))]:
+            if message in alone and len(senders) == 1:
                 parts = {part for part, _ in self._row(message)}
                 for worker in range(self._scheme.workers):
                     if worker not in senders and self._unasked(worker, parts):

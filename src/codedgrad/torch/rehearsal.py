@@ -74,6 +74,7 @@ class Rehearsal:
         seed: Of everything that is random.
         times: What every part is to take longer.
         kill: (worker, step) to kill, if anybody.
+        shuffle: As of a `Job`; False: every part has a range of the pictures.
     """
 
     data: Pictures
@@ -82,6 +83,7 @@ class Rehearsal:
     seed: int
     times: Times
     kill: tuple[int, int] | None = None
+    shuffle: bool = True
 
     def run(
         self, scheme: Scheme, path: Path, label: str, watch: Watcher | None = None
@@ -104,7 +106,7 @@ class Rehearsal:
 
     def _job(self) -> Callable[[], Job]:
         (images, labels), classes = self.data.train, self.data.classes
-        seed, batch_size = self.seed, self.batch_size
+        seed, batch_size, shuffle = self.seed, self.batch_size, self.shuffle
 
         def job() -> Job:
             torch.manual_seed(seed)
@@ -114,7 +116,8 @@ class Rehearsal:
                 nn.Dropout(0.1),
                 nn.Linear(_HIDDEN, classes),
             )
-            return Job(model, F.cross_entropy, (images, labels), batch_size)
+            data = images, labels
+            return Job(model, F.cross_entropy, data, batch_size, shuffle=shuffle)
 
         return job
 
