@@ -314,24 +314,36 @@ def _used(busy: float, wasted: float, messages: float, seconds: float) -> Any:
     steps = np.full((1, 4), seconds) + np.arange(4) / 100
     run = SimpleNamespace(seconds=steps)
     return SimpleNamespace(
-        busy=busy, wasted=wasted, messages=messages, ideal=run, linked=run, drained=run
+        busy=Measured(busy, 1.0),
+        wasted=wasted,
+        messages=messages,
+        ideal=run,
+        linked=run,
+        drained=run,
     )
 
 
 def test_what_is_found_of_use_may_go_either_way() -> None:
     good, bad = _used(90, 5, 5, 1.0), _used(20, 50, 20, 3.0)
     for two, one, said in (
-        (good, bad, ("keep workers", "waste less than", "no more messages")),
-        (bad, good, ("do not keep", "do not always waste less", "more messages")),
+        (good, bad, ("planned keep workers", "waste less than", "no more messages")),
+        (
+            bad,
+            good,
+            ("can be told to keep", "do not always waste less", "more messages"),
+        ),
     ):
         found = dict.fromkeys(lab.ONE_STAGE, one) | dict.fromkeys(use._TWO, two)
         found["uncoded"] = one
         sentences = use._idle(found), use._wasted(found), use._link(found)
         for sentence, part in zip(sentences, said, strict=True):
             assert part in sentence
-    assert "is still faster" in use._draining(
-        dict.fromkeys(lab.ONE_STAGE, bad) | {lab.RE_USED: good}
-    )
+    found = dict.fromkeys(lab.ONE_STAGE, bad) | {lab.RE_USED: good, lab.FEW: bad}
+    assert "is still faster" in use._draining(found)
+    assert "rather than all costs time" in use._copies(found)
+    found |= {lab.RE_USED: bad, lab.ONE_STAGE[1]: good}
+    assert "is not faster" in use._draining(found)
+    assert "costs no time that could be told" in use._copies(found)
 
 
 # -- decoding --------------------------------------------------------------------------

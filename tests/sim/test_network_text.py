@@ -74,7 +74,8 @@ def test_the_command_line_takes_a_network_and_says_so() -> None:
 
     from codedgrad.cli import app
 
-    words = ["simulate", "--scheme", "uncoded", "--scheme", "coded_reduce(3, 1)", "--workers", "12"]
+    schemes = ["--scheme", "uncoded", "--scheme", "coded_reduce(3, 1)"]
+    words = ["simulate", *schemes, "--workers", "12"]
     words += ["--steps", "5", "--no-drain", "--network", "port=0.25, latency=0.125"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output

@@ -93,7 +93,7 @@ def exact(effort: Effort) -> Exhibit:
     )
     return Exhibit(
         "exact",
-        "Where it does not pay: the exact sum can be had in time",
+        "Where it may not pay: the exact sum can be had in time",
         f"{TASK}; 10 workers, {LATE}; exact: fractional repetition, rule decodable, "
         "late workers stop at once; every scheme at the best of 17 constant steps for "
         f"a squared distance of {_NEAR:g}, picked on other runs; {runs} runs, seed "

@@ -39,7 +39,7 @@ _SHORT = {
     _RE_USED: "LS, 0.9n",
     _OURS: "ours, n",
     _OURS_FRESH: "ours, n/3",
-    _FRACTIONAL: "fractional",
+    _FRACTIONAL: "fract.",
     _ADDING: "adding up",
 }
 """For the heads of columns."""

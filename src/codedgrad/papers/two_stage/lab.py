@@ -21,7 +21,10 @@ from codedgrad.sim.two_stage import Straggling, redrawn
 __all__ = [
     "ABSTRACT",
     "AT_ONCE",
+    "FEW",
+    "FEW_COPIES",
     "FRESH",
+    "HELD",
     "LAW",
     "OFTEN",
     "ONE_STAGE",
@@ -122,6 +125,11 @@ SCHEMES = {
     PLANNED: "two_stage(copies=all)",
 }
 """What runs by events, in words, by its label."""
+
+HELD = "Two stages: every worker holds all data."
+FEW = "re-use, 3 copies"
+FEW_COPIES = f"two_stage(12, {window(12)}, 1, copies=3)"
+"""Where a worker holds three times its share, and helps only with that."""
 
 
 def schemes(*labels: str) -> dict[str, Scheme]:

@@ -15,6 +15,7 @@ from codedgrad.papers.measuring import Floats, mean
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 from codedgrad.papers.two_stage.lab import (
     ABSTRACT,
+    HELD,
     LAW,
     OFTEN,
     PARTS,
@@ -91,7 +92,7 @@ def times(effort: Effort) -> Exhibit:
         f"times the list of the slowest floor ({window(12):g} s, {window(8):g} s with "
         "M1 = 8), not tuned. One stage counts to n - s answers (cyclic) or takes the "
         "first of each group; late workers stop at once, and messages take no time. "
-        f"Work: parts asked for, less those handed over. {steps} steps, seed "
+        f"{HELD} Work: parts asked for, less those handed over. {steps} steps, seed "
         f"{effort.seed}; standard errors of means up to {_largest(usual):.2f} s.",
         "existing codes carry too much redundancy; a first stage without a code and "
         f"a second one for what is not done is lighter. {ABSTRACT}",

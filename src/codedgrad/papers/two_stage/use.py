@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from codedgrad.core import Link
 from codedgrad.papers.drawing import Axis, Bars, Group
+from codedgrad.papers.measuring import Measured
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table, listed
 from codedgrad.papers.two_stage.lab import (
     ABSTRACT,
     AT_ONCE,
+    FEW,
+    FEW_COPIES,
     FRESH,
+    HELD,
     LAW,
     OFTEN,
     ONE_STAGE,
     PLANNED,
     RE_USED,
+    WORKERS,
     law,
     over,
     schemes,
 )
+from codedgrad.schemes import build
 from codedgrad.sim import Machine, Network, Result, compare
 
 __all__ = ["use"]
@@ -43,9 +50,11 @@ class _Use:
     linked: Result
 
     @property
-    def busy(self) -> float:
+    def busy(self) -> Measured:
         """Share of the workers' time spent on parts, in percent."""
-        return 100 * self.ideal.summary()["busy"]
+        share = over(self.ideal.busy, self.ideal.seconds)
+        scale = 100 / WORKERS
+        return Measured(scale * share.value, scale * share.error)
 
     @property
     def wasted(self) -> float:
@@ -66,7 +75,7 @@ class _Use:
 
 def use(effort: Effort) -> Exhibit:
     """Return how busy workers and the link are, and how much of it is wasted."""
-    steps = effort.some(600, 80)
+    steps = effort.some(600, 70)
     found = _found(effort, steps)
     return Exhibit(
         "use",
@@ -76,18 +85,24 @@ def use(effort: Effort) -> Exhibit:
         "that the sum did not need; late workers stop at once (drain: finish the part "
         f"in hand). Link: one for all, fair, a message takes {MESSAGE:g} s, slots of "
         f"{SLOT:g} s; in use: by messages heard. Rule decodable; {steps} steps, seed "
-        f"{effort.seed}; schemes as in accuracy.",
+        f"{effort.seed}; schemes as in accuracy. {HELD[:-1]}, unless said otherwise.",
         f"better resource utilisation than others. {ABSTRACT}",
         "what utilisation is: that is not said. A worker that computes what nobody "
         "needs is busy, too.",
-        (_idle(found), _wasted(found), _link(found), _draining(found)),
+        (
+            _idle(found),
+            _wasted(found),
+            _link(found),
+            _draining(found),
+            _copies(found),
+        ),
         _table(found),
         _bars(found),
     )
 
 
 def _found(effort: Effort, steps: int) -> dict[str, _Use]:
-    each = schemes()
+    each = schemes() | {FEW: build(FEW_COPIES, WORKERS)}
     link = Link("fair", slot=SLOT, seconds=MESSAGE)
     slotted = Machine(drain=False, network=Network(link=link))
 
@@ -122,7 +137,7 @@ def _table(found: dict[str, _Use]) -> Table:
         (
             label,
             float(of.ideal.seconds.mean()),
-            of.busy,
+            of.busy.value,
             of.ideal.summary()["work"],
             of.wasted,
             of.messages,
@@ -138,7 +153,7 @@ def _table(found: dict[str, _Use]) -> Table:
 def _bars(found: dict[str, _Use]) -> tuple[Bars, ...]:
     labels, every = tuple(found), found.values()
     shares = (
-        Group("workers busy", tuple(of.busy for of in every)),
+        Group("workers busy", tuple(of.busy.value for of in every)),
         Group("parts wasted", tuple(of.wasted for of in every)),
         Group("link in use", tuple(of.carried for of in every)),
     )
@@ -151,16 +166,25 @@ def _bars(found: dict[str, _Use]) -> tuple[Bars, ...]:
 
 def _idle(found: dict[str, _Use]) -> str:
     two, one = ({n: found[n].busy for n in of} for of in (_TWO, ONE_STAGE))
-    best = max(one, key=one.__getitem__)
-    ahead = [n for n in two if two[n] > one[best]]
-    verdict = "two stages do not keep"
+    best = max(one, key=lambda label: one[label].value)
+    ahead = [n for n in two if _is_more(two[n], one[best])]
+    verdict = "no two stages can be told to keep"
     if ahead:
         verdict = f"{listed(ahead)} {'keeps' if len(ahead) == 1 else 'keep'}"
-    said = listed([f"{two[n]:.0f} % ({n})" for n in two])
+    said = listed([f"{_rounded(two[n])} ({n})" for n in two])
     return (
-        f"{verdict} workers busier than {best} does ({one[best]:.0f} %): {said}; "
-        f"uncoded {found['uncoded'].busy:.0f} %."
+        f"{verdict} workers busier than {best} does ({_rounded(one[best])}): {said}; "
+        f"uncoded {_rounded(found['uncoded'].busy)}."
     )
+
+
+def _is_more(one: Measured, other: Measured) -> bool:
+    """Whether one is larger by more than two standard errors of both."""
+    return one.value - other.value > 2 * math.hypot(one.error, other.error)
+
+
+def _rounded(share: Measured) -> str:
+    return f"{share.value:.0f} ±{share.error:.0f} %"
 
 
 def _wasted(found: dict[str, _Use]) -> str:
@@ -194,4 +218,15 @@ def _draining(found: dict[str, _Use]) -> str:
         f"that late workers finish the part in hand {verb} with two stages: "
         f"{RE_USED} takes {two} of what it takes otherwise, {ONE_STAGE[1]} {one}; it "
         f"{faster} then, {left} of the other."
+    )
+
+
+def _copies(found: dict[str, _Use]) -> str:
+    few, every = found[FEW], found[RE_USED]
+    cost = over(few.ideal.seconds, every.ideal.seconds)
+    verb = "costs time" if cost.is_above(1.0) else "costs no time that could be told"
+    left = over(few.ideal.seconds, found[ONE_STAGE[1]].ideal.seconds)
+    return (
+        f"that a worker holds 3 shares of the data rather than all {verb}: {cost} of "
+        f"{RE_USED}, {left} of {ONE_STAGE[1]}, which holds 2."
     )
