@@ -89,7 +89,8 @@ def test_machines_get_the_numbers_of_the_table(run: Run) -> None:
     said = json.loads(run(*words, "--json").out)
     scenario, results = said["scenario"], said["results"]
     assert (scenario["workers"], scenario["steps"], scenario["runs"]) == (8, 200, 4)
-    assert scenario["machine"] == {"drain": False, "progress": True, "latency": 0.0}
+    plain = {"drain": False, "progress": True, "latency": 0.0, "network": None}
+    assert scenario["machine"] == plain
     assert scenario["parts"] == {result["name"]: 8 for result in results}
     table = run(*words).out
     for result in results:

@@ -136,6 +136,59 @@ def test_what_a_lost_worker_sent_to_another_is_still_there(memory: Memory) -> No
     assert rows.gathered([(10, 1.0)]) == ((row, 1.0),)
 
 
+@pytest.mark.parametrize("first", [0, 1], ids=["the sender", "the receiver"])
+def test_what_was_sent_by_one_who_is_lost_to_one_who_is_lost_holds_no_row(
+    memory: Memory, first: int
+) -> None:
+    rows = Rows(memory)
+    for life in range(9):  # more than there are rows
+        rows.give(segment(life, 0), message=10 + life, to=1)
+        assert rows.sent(0, 10 + life, ((life, 1),))
+        rows.forget(first)
+        rows.forget(1 - first)
+    assert rows.rescued == 0
+
+
+def test_who_has_sent_to_one_who_is_lost_keeps_its_sum_and_sends_it_again(
+    memory: Memory,
+) -> None:
+    rows = Rows(memory)
+    kept = rows.give(segment(0, 0), message=10, to=1)
+    assert rows.sent(0, 10, ((0, 1),))
+    rows.forget(1)
+    assert rows.give(segment(1, 0)) != kept
+    rows.expect(11, 0, (0,), to=1)
+    assert rows.sent(0, 11, ((0, 1),))
+    assert rows.gathered([(11, 1.0)]) == ((kept, 1.0),)
+    with pytest.raises(EngineFailed, match="no room left"):  # one is read, one filled
+        rows.give(segment(2, 0))
+
+
+def test_nobody_reads_the_row_of_what_was_sent_to_one_who_is_lost(
+    memory: Memory,
+) -> None:
+    rows = Rows(memory)
+    memory.row(rows.give(segment(0, 0), message=10, to=1))[:] = 5.0
+    rows.forget(1)
+    rows.expect(11, 0, (0,))
+    assert rows.sent(0, 11, ((0, 1),))
+    for id_ in (1, 2):  # one row more than there are: what the root has is copied out
+        memory.row(rows.give(segment(id_, 0)))[:] = -99.0
+    assert rows.rescued == 1
+    np.testing.assert_array_equal(rows.combine([(11, 1.0)]), 5.0)
+
+
+def test_a_message_on_its_way_to_one_who_is_lost_is_known_and_holds_no_row(
+    memory: Memory,
+) -> None:
+    rows = Rows(memory)
+    row = rows.give(segment(0, 0), message=10, to=1)
+    rows.forget(1)
+    assert rows.sent(0, 10, ((0, 1),))
+    rows.forget(0)
+    assert rows.give(segment(1, 0)) == row
+
+
 # -- on the wire -----------------------------------------------------------------------
 
 

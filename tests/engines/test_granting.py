@@ -18,7 +18,7 @@ from codedgrad.core import (
     Upload,
     WorkerLost,
 )
-from codedgrad.engines import Engine, Granting, Here, Local, granted, train
+from codedgrad.engines import Engine, Granting, Here, Local, Replayed, granted, train
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 from codedgrad.schemes import coded_reduce, fractional, uncoded
@@ -66,8 +66,8 @@ class Scripted:
         return None
 
 
-def message(worker: int, id_: int) -> MessageArrived:
-    return MessageArrived(0, worker, id_, ((id_ - 1, 1),), 0.0)
+def message(worker: int, id_: int, step: int = 0) -> MessageArrived:
+    return MessageArrived(step, worker, id_, ((id_ - 1, 1),), 0.0)
 
 
 def started(link: Link, *events: tuple[float, Event], workers: int = 4) -> Granting:
@@ -93,6 +93,12 @@ def test_without_a_link_an_engine_stays_what_it_is() -> None:
     assert granted(engine, None) is engine
     with pytest.raises(InvalidScenario, match="there is no policy 'fare'"):
         granted(engine, "fare")
+
+
+@pytest.mark.parametrize("uplink", [5, 0, ["fair"], Link])
+def test_what_is_no_link_is_refused_in_one_sentence(uplink: Any) -> None:
+    with pytest.raises(InvalidScenario, match=r"uplink: is .*; try a Link"):
+        granted(Here(), uplink)
 
 
 def test_messages_that_are_there_together_come_in_the_order_of_the_policy() -> None:
@@ -167,6 +173,54 @@ def test_a_step_that_is_over_needs_no_messages() -> None:
     assert all_events(engine, 30.0) == []
 
 
+def test_the_slots_of_a_step_do_not_go_on_into_the_next() -> None:
+    link = Link("max_rate", slot=0.5, seconds=2.0)
+    engine = started(link, (0.0, message(0, 1)), (9.25, message(0, 1, step=1)))
+    assert engine.next_event(1.25) is None
+    engine.finish(0)
+    engine.publish(1, np.zeros(1))
+    (arrived,) = all_events(engine, 30.0)
+    assert arrived.at == 9.25 + 0.5 + 2.0  # as in a first step
+
+
+def test_what_was_said_behind_a_message_of_a_step_that_is_over_is_told_once() -> None:
+    behind, later = (Progressed(step, 0, 5, 1, False, 0.0) for step in (0, 1))
+    engine = started(
+        Link("fair", slot=1.0, seconds=5.0),
+        (0.0, message(0, 1)), (0.0, behind), (9.0, later), (9.0, message(0, 1, step=1)),
+    )  # fmt: skip
+    assert engine.next_event(0.5) is None
+    engine.finish(0)
+    engine.publish(1, np.zeros(1))
+    found = all_events(engine, 30.0)
+    assert [(type(e).__name__, e.step) for e in found] == [  # type: ignore[union-attr]
+        ("Progressed", 0), ("Progressed", 1), ("MessageArrived", 1),
+    ]  # fmt: skip
+    assert found[1].at == 9.0  # nothing is before it
+
+
+def test_a_message_of_a_step_before_does_not_wait_for_the_link() -> None:
+    engine = started(Link("fair", slot=1.0, seconds=5.0), (2.0, message(0, 1)))
+    engine.finish(0)
+    engine.publish(1, np.zeros(1))
+    (late,) = all_events(engine, 30.0)
+    assert late.at == 2.0
+
+
+def test_who_sent_elsewhere_in_one_step_may_send_to_the_root_in_the_next() -> None:
+    engine = started(
+        Link("fair", slot=1.0, seconds=5.0),
+        (0.0, message(3, 1)), (1.0, message(3, 1, step=1)),
+    )  # fmt: skip
+    engine.give(Assign(0, Segment(0, 3, (0,), (1.0,)), 1, whole=True, to=0))
+    assert engine.next_event(0.5) is not None  # at once
+    engine.finish(0)
+    engine.publish(1, np.zeros(1))
+    engine.give(Assign(1, Segment(0, 3, (0,), (1.0,)), 1))
+    (arrived,) = all_events(engine, 30.0)
+    assert arrived.at > 5.0
+
+
 def test_messages_to_other_workers_do_not_use_the_link() -> None:
     engine = started(
         Link("fair", slot=1.0, seconds=5.0),
@@ -194,3 +248,16 @@ def test_training_over_a_fair_link_gives_the_same_parameters(
         fair = train(gradient, np.zeros(3), scheme, steps=5, uplink="fair", trace=path)
         assert np.allclose(plain.parameters, fair.parameters, rtol=1e-10, atol=0)
         assert replay(read(path), scheme) is None
+
+
+@pytest.mark.parametrize("uplink", ["fair", Link("fair", slot=1e-3, seconds=2e-3)])
+def test_a_recorded_run_was_granted_and_is_replayed_as_it_was(
+    tmp_path: Any, least_squares: Any, uplink: Any
+) -> None:
+    gradient, scheme = least_squares(3), fractional(4, 1)
+    path = tmp_path / "run.jsonl"
+    run = train(gradient, np.zeros(3), scheme, steps=4, uplink=uplink, trace=path)
+    engine = Replayed(path)
+    assert granted(engine, uplink) is engine
+    again = train(gradient, np.zeros(3), scheme, steps=4, uplink=uplink, engine=engine)
+    assert (again.parameters == run.parameters).all()

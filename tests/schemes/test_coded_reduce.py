@@ -39,7 +39,7 @@ from codedgrad.schemes import (
     fractional,
     uncoded,
 )
-from codedgrad.schemes.seating import Seating, deal
+from codedgrad.schemes.seating import Seating, deal, with_the_absent_last
 from codedgrad.sim import Machine, Simulator, record
 from codedgrad.testing import Fault, Invariants, Schedule, check_scheme, run
 from codedgrad.testing.troubled import Troubled
@@ -818,6 +818,38 @@ def test_seats_are_the_same_when_a_run_is_replayed() -> None:
     assert replay(kept, scheme) is None
     difference = replay(kept, TWELVE)  # seats did change
     assert difference is not None
+
+
+def test_when_the_well_seated_die_the_next_step_is_seated_without_them() -> None:
+    scheme = coded_reduce(12, 3, 1, seats="reliable")
+    unit = times(12, steps=40).unit.copy()
+    unit[:, [0, 1]] /= 8.0
+    fixed = np.zeros_like(unit)
+    fixed[25:35, [0, 1]] = np.inf  # more than the root survives, for ten steps
+    drawn, seats, simulator = Times(fixed, unit), [], Simulator(scheme)
+    for step in simulator.run(drawn):
+        assert step.combined
+        seats.append(scheme.seated(simulator.coordinator.history))
+    learnt = simulator.coordinator.history.follow(Seating(scheme.tree)).seat
+    assert {0, 1} <= set(seats[24][:3])
+    for seat in seats[25:35]:
+        assert len({scheme.tree.parent(seat.index(worker)) for worker in (0, 1)}) == 2
+        assert all(scheme.tree.is_leaf(seat.index(worker)) for worker in (0, 1))
+    assert seats[-1] == learnt  # they are back
+    kept = record(scheme, drawn, Machine(drain=True))
+    assert replay(kept, scheme) is None
+
+
+def test_those_who_are_not_there_sit_last_and_apart() -> None:
+    tree, alive = Tree(children=3, layers=2), [True] * 12
+    given = tuple(range(12))
+    assert with_the_absent_last(tree, given, alive) == given
+    for worker in (0, 2, 7):
+        alive[worker] = False
+    seat = with_the_absent_last(tree, given, alive)
+    assert seat[:3] == (1, 3, 6)
+    places = [seat.index(worker) for worker in (0, 2, 7)]
+    assert len({tree.parent(place) for place in places}) == 3
 
 
 def test_the_best_sit_at_the_top_and_the_rest_are_dealt_out() -> None:

@@ -195,6 +195,15 @@ def test_a_plan_is_new_for_every_step() -> None:
         ("cyclic(tolerence=1)", "cyclic has no option tolerence; try tolerance"),
         ("cyclic(zzz=1)", "cyclic has no option zzz; try one of tolerance"),
         ("cyclic", r"cyclic needs tolerance; try cyclic\(tolerance=1\)"),
+        (
+            "coded_reduce",
+            "coded_reduce needs children and tolerance; "
+            r"try coded_reduce\(children=3, tolerance=1\)$",
+        ),
+        (
+            "coded_reduce(2, seats=reliable)",
+            r"needs tolerance; try coded_reduce\(children=2, tolerance=1\)$",
+        ),
         ("cyclic(1, 2)", "'2' has no name; try options written as key=value"),
         ("cyclic(1, tolerance=2)", "tolerance is given twice"),
         ("cyclic(1", "is not a scheme"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codedgrad.codes.tree import ROOT
-from codedgrad.core import Command, Event, MessageArrived, Progressed
+from codedgrad.core import Command, Event, Link, MessageArrived, Progressed
 from codedgrad.delays import GRID, Times, on_grid
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import coded_reduce, fractional, uncoded
@@ -204,6 +204,26 @@ def test_patience_outlasts_all_messages_after_one_another() -> None:
     assert Network((1.0, 9.0)).longest(2) >= 18.0
 
 
+def test_slots_may_be_a_microsecond_and_a_message_ten_thousand_of_them() -> None:
+    for link in (Link(slot=1e-6, seconds=1e-2), Link(slot=1e-4, seconds=(2.0, 1.0))):
+        assert Network(link=link).link == link
+
+
+def test_a_network_says_what_messages_go_through() -> None:
+    link = Link("fair", slot=0.25)
+    port, slots = "a message keeps a port busy for", "slots of 0.25 s, fair"
+    other = "a message keeps any other port busy for"
+    for network, said in (
+        (Network(), f"{port} 0 s"),
+        (Network((1.0, 2.0, 4.0), latency=0.5), f"{port} 1 to 4 s, latency 0.5 s"),
+        (Network(link=link), slots),
+        (Network((3.0, 0.0, 0.0), link=link), slots),  # the root's, which is not used
+        (Network(0.5, link=link), f"{slots}, {other} 0.5 s"),
+        (Network((9.0, 1.0, 2.0), link=link), f"{slots}, {other} 1 to 2 s"),
+    ):
+        assert str(network) == said
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -214,11 +234,17 @@ def test_patience_outlasts_all_messages_after_one_another() -> None:
         lambda: Network(port="fast"),  # type: ignore[arg-type]
         lambda: Network(port=(1.0, -1.0)),
         lambda: Network(port=[1.0, 1.0]),  # type: ignore[arg-type]
+        lambda: Network(port=()),
         lambda: Network(port=1e9),
         lambda: Network(latency=-0.1),
         lambda: Network(latency=math.nan),
         lambda: Network(down=-0.1),
         lambda: Network(down=True),
+        lambda: Network(down=()),  # type: ignore[arg-type]
+        lambda: Network(link="fair"),  # type: ignore[arg-type]
+        lambda: Network(link=Link("fair")),
+        lambda: Network(link=Link("fair", slot=9e-7, seconds=1e-3)),
+        lambda: Network(link=Link("fair", slot=0.9e-4, seconds=(2.0, 1.0))),
         lambda: Network(chunks=0),
         lambda: Network(chunks=1.5),  # type: ignore[arg-type]
         lambda: Network(chunks=True),

@@ -26,7 +26,9 @@ def test_a_network_is_written_as_keys_and_seconds() -> None:
     "text",
     [
         "", "port", "port=1, port=2", "port=a", "width=3", "slot=0.5",
-        "uplink=fair", "uplink=fare, slot=1", "latency=[1, 2]", "port=-1",
+        "uplink=fair", "uplink=fare, slot=1", "latency=[1, 2]", "port=-1", "port=[]",
+        "uplink=fair, slot=1, seconds=[]", "uplink=fair, slot=1, V=0",
+        "uplink=fair, slot=0.00001", "uplink=[fair], slot=1",
     ],
 )  # fmt: skip
 def test_what_is_no_network_is_refused_in_one_sentence(text: str) -> None:
@@ -47,13 +49,18 @@ def test_a_scenario_has_a_network_from_its_file_and_a_flag_wins(tmp_path) -> Non
         read_scenario(path)
 
 
+def each(policy: str, scheme, sends: tuple[float, ...], **network) -> list[float]:
+    """Return the seconds of two steps in which a part of each takes a second."""
+    link = Link(policy, slot=0.125, seconds=sends)
+    machine = Machine(drain=False, network=Network(link=link, **network))
+    unit = np.full((2, scheme.workers), 1.0)
+    times = Times(fixed=np.zeros_like(unit), unit=unit)
+    return run_events(scheme, times, machine).seconds.tolist()
+
+
 def seconds(policy: str, scheme, sends: tuple[float, ...]) -> float:
     """Of a step in which all have finished after a second."""
-    link = Link(policy, slot=0.125, seconds=sends)
-    machine = Machine(drain=False, network=Network(link=link))
-    unit = np.full((1, scheme.workers), 1.0)
-    times = Times(fixed=np.zeros_like(unit), unit=unit)
-    return float(run_events(scheme, times, machine).seconds[0])
+    return each(policy, scheme, sends)[0]
 
 
 def test_messages_to_the_root_take_their_turn_in_slots() -> None:
@@ -67,6 +74,19 @@ def test_who_is_not_needed_need_not_have_sent() -> None:
     sends = (4.0, 0.5, 4.0, 0.5)  # one of every pair is quick
     assert seconds("max_rate", fractional(4, 1), sends) < 4.0  # 2 of work, 1 of sending
     assert seconds("max_rate", uncoded(4), sends) >= 10.0
+
+
+def test_what_waits_when_a_step_ends_does_not_go_on_in_the_next() -> None:
+    first, second = each("max_rate", fractional(2, 1), (2.0, 2.0))
+    assert first == second
+    first, second = each("max_rate", fractional(4, 1), (4.0, 0.5, 4.0, 0.5))
+    assert first == second
+
+
+def test_messages_are_under_way_before_they_take_their_turn() -> None:
+    args = "fair", uncoded(4), (1.0, 1.0, 1.0, 1.0)
+    soon, late = each(*args), each(*args, latency=0.75)
+    assert late == [took + 0.75 for took in soon]
 
 
 def test_the_command_line_takes_a_network_and_says_so() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from codedgrad.core import Assign, Command, Event, MessageArrived, Patience
 from codedgrad.core.cover import decode_rows
-from codedgrad.delays import Times
+from codedgrad.delays import Change, Dead, Pauses, Speeds, Spikes, Times
 from codedgrad.errors import InvalidDelays, InvalidScenario
 from codedgrad.schemes import TwoStage, cyclic, two_stage, uncoded
 from codedgrad.schemes.staging_times import parts_done, staged
@@ -368,3 +368,15 @@ def test_persistent_slowness_needs_no_code_and_one_that_is_redrawn_does() -> Non
     assert found[True][0] == found[False][0] == M  # everybody starts
     assert found[True][2] == 0
     assert found[False][2] >= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Pauses(0.5, 1.0, 2.0), Spikes(0.5, 2.0, 4.0), Speeds(1.0, 3.0), Dead(1, 2)],
+    ids=lambda change: change.kind,
+)
+def test_times_for_later_orders_are_not_lost_by_a_change(change: Change) -> None:
+    rng = np.random.default_rng(0)
+    one, two = (Times(rng.random((5, 3)), rng.random((5, 3))) for _ in range(2))
+    changed = change.change(Times(one.fixed, one.unit, again=two), rng)
+    assert changed.again is not None

@@ -141,7 +141,8 @@ def test_a_single_run_is_told_beside_a_bound_and_an_estimate_called_so(
     assert verdict_on([read_subject(path)]) == (
         "A simulated step took 3.50 s on average. Waiting for all was not measured: "
         "it would have taken at least 3.50 s, a lower bound, and 4.50 s by an estimate "
-        "that takes late workers to be as fast as when they finished in time."
+        "that takes late workers to be as fast as when they finished in time. "
+        "Both are of computing only, messages not included."
     )
 
 
@@ -152,7 +153,8 @@ def test_an_estimate_below_the_step_is_no_verdict(
     assert verdict_on([read_subject(path)]) == (
         "A simulated step took 2.00 s on average. Waiting for all was not measured: "
         "it would have taken at least 1.20 s, a lower bound, and 1.20 s by an estimate "
-        "that takes late workers to be as fast as when they finished in time."
+        "that takes late workers to be as fast as when they finished in time. "
+        "Both are of computing only, messages not included."
     )
 
 
@@ -164,7 +166,7 @@ def test_a_worker_that_never_finished_makes_the_estimate_too_low(
     assert verdict_on([subject]) == (
         "A simulated step took 1.00 s on average. Waiting for all would have taken at "
         "least 1.00 s, a lower bound; the estimate, 1.00 s, is too low, for worker 1 "
-        "never finished in time."
+        "never finished in time. Both are of computing only, messages not included."
     )
     assert "an estimate, too low" in page([subject])
 

@@ -14,15 +14,12 @@ import typer
 
 from codedgrad.errors import InvalidCode, InvalidOption, InvalidScheme
 from codedgrad.schemes import SCHEMES, build
-from codedgrad.schemes.build import Family, options
+from codedgrad.schemes.build import Family, options, typical
 
 __all__ = ["schemes"]
 
 _WORKERS = 8  # of the examples, where any number will do
 _FITTING = {"coded_reduce": 12}
-_TYPICAL = {
-    "children": 3, "clusters": 2, "copies": 2, "count": 6, "degree": 2, "straggle": 0.1,
-}  # fmt: skip
 
 
 def schemes(
@@ -121,7 +118,7 @@ def _meanings(arguments: str) -> dict[str, str]:
 def _example(name: str, family: Family) -> str:
     known, workers = options(family), _FITTING.get(name, _WORKERS)
     given = {
-        key: _TYPICAL.get(key, 1)
+        key: typical(key)
         for key, default in known.items()
         if default is inspect.Parameter.empty
     }
@@ -130,7 +127,7 @@ def _example(name: str, family: Family) -> str:
     except (InvalidCode, InvalidScheme):
         if "count" not in known:
             raise
-        given["count"] = _TYPICAL["count"]  # it must be told when to stop
+        given["count"] = typical("count")  # it must be told when to stop
     inside = ", ".join(f"{key}={value}" for key, value in given.items())
     scheme = f'"{name}({inside})"' if inside else name
     first = "" if name == "uncoded" else " --scheme uncoded \\\n   "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeVar
 
 from codedgrad.core.credits import Credits
@@ -33,7 +34,7 @@ class Link:
         slot: Seconds of a slot. 0: as long as the shortest message takes, and no time
             passes by waiting: only the order of messages that are there is decided.
         seconds: For one message of a worker that has the link to itself; one number, or
-            one for every worker.
+            one for every worker, in a tuple or a list.
         V: What utility weighs against short queues; None: so that what waits in a
             worker's queue stays below about one message.
         beta: Of $\log(1 + \beta x)$, x in messages per slot; None: 10 / lowest rate.
@@ -50,16 +51,22 @@ class Link:
     beta: float | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
+        if self.policy not in tuple(POLICIES):
             problem = f"there is no policy {self.policy!r}"
             raise InvalidScenario("link", problem, f"one of {', '.join(POLICIES)}")
+        object.__setattr__(self, "seconds", _settled(self.seconds))
         each = self.seconds if isinstance(self.seconds, tuple) else (self.seconds,)
-        if not each or not all(0 < one < math.inf for one in each):
-            problem = f"a message takes {self.seconds} seconds"
+        if not each or not all(_is_positive(one) for one in each):
+            problem = f"a message takes {self.seconds!r} seconds"
             raise InvalidScenario("link", problem, "seconds above 0")
-        if not 0 <= self.slot < math.inf:
-            problem = f"a slot takes {self.slot} seconds"
+        if self.slot != 0 and not _is_positive(self.slot):
+            problem = f"a slot takes {self.slot!r} seconds"
             raise InvalidScenario("link", problem, "seconds, 0 or more")
+        for name, value in (("V", self.V), ("beta", self.beta)):
+            if value is not None and not _is_positive(value):
+                raise InvalidScenario(
+                    "link", f"{name} is {value!r}", "a number above 0"
+                )
 
     def rates(self, workers: int) -> tuple[float, ...]:
         """Return the messages that each worker can send in a slot."""
@@ -76,8 +83,8 @@ class Link:
         """Return a fresh account of who has sent how much."""
         rates = self.rates(workers)
         most = max(rates)
-        beta = self.beta or _FAIR / min(rates)
-        V = self.V or max(1.0 - 2.0 * most, most) / beta
+        beta = _FAIR / min(rates) if self.beta is None else self.beta
+        V = max(1.0 - 2.0 * most, most) / beta if self.V is None else self.V
         if self.policy == "fair":
             turns = _TURNS * workers
             return Credits(
@@ -85,3 +92,15 @@ class Link:
             )
         make = POLICIES[self.policy]
         return Credits(make(workers, V=V, beta=beta, most=most, peaks=rates))
+
+
+def _is_positive(value: object) -> bool:
+    """Return whether a value is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return 0 < float(value) < math.inf
+
+
+def _settled(seconds: object) -> object:
+    """Return lists as tuples."""
+    return tuple(seconds) if isinstance(seconds, list) else seconds

@@ -41,12 +41,13 @@ class Dead:
         present(self.kind, self.worker, times.workers)
         fixed, unit = times.fixed.copy(), times.unit.copy()
         fixed[self.step :, self.worker] = unit[self.step :, self.worker] = np.inf
+        again = None if times.again is None else self.change(times.again, rng)
         if times.truth is None:
-            return Times(fixed, unit)
+            return Times(fixed, unit, again=again)
         slow, typical = times.truth.slow.copy(), times.truth.typical.copy()
         slow[self.step :, self.worker] = True
         typical[self.step :, self.worker] = np.inf
-        return Times(fixed, unit, Truth(slow, typical))
+        return Times(fixed, unit, Truth(slow, typical), again)
 
     def __str__(self) -> str:
         return f"dead: worker {self.worker} from step {self.step} on"

@@ -45,7 +45,7 @@ class Pauses:
         """Draw who pauses, then how long (also for those who do not)."""
         hit = rng.random(times.unit.shape) < self.probability
         pause = np.where(hit, rng.uniform(self.low, self.high, hit.shape), 0.0)
-        return Times(times.fixed + pause, times.unit, times.truth)
+        return Times(times.fixed + pause, times.unit, times.truth, times.again)
 
     def __str__(self) -> str:
         return (

@@ -39,7 +39,8 @@ class Speeds:
         """Draw one speed per worker."""
         speed = rng.uniform(self.low, self.high, times.workers)
         truth = None if times.truth is None else times.truth.slowed(1.0 / speed)
-        return Times(times.fixed / speed, times.unit / speed, truth)
+        again = None if times.again is None else times.again.slowed(1.0 / speed)
+        return Times(times.fixed / speed, times.unit / speed, truth, again)
 
     def __str__(self) -> str:
         return f"speeds: one per worker, uniform from {self.low:g} to {self.high:g}"

@@ -45,7 +45,8 @@ class Spikes:
         """Draw who is hit, then how hard (also for those not hit)."""
         hit = rng.random(times.unit.shape) < self.probability
         slow = np.where(hit, rng.uniform(self.low, self.high, hit.shape), 1.0)
-        return Times(times.fixed * slow, times.unit * slow, times.truth)
+        again = None if times.again is None else times.again.slowed(slow)
+        return Times(times.fixed * slow, times.unit * slow, times.truth, again)
 
     def __str__(self) -> str:
         return (

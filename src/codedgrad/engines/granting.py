@@ -37,6 +37,8 @@ from codedgrad.core import (
 from codedgrad.delays import Times
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.protocol import Engine, MakeJob
+from codedgrad.engines.replayed import Replayed
+from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
 __all__ = ["Granting", "granted"]
@@ -45,13 +47,25 @@ __all__ = ["Granting", "granted"]
 def granted(engine: Engine, uplink: Link | str | None) -> Engine:
     """Return an engine whose link to the root is shared out; itself if it is not.
 
+    What a recorded run is replayed from was granted in that run, and stays as it is.
+
     Args:
         engine: Not yet started.
         uplink: A link, the name of its policy, such as `fair`, or None.
     """
     if uplink is None:
         return engine
-    return Granting(engine, Link(uplink) if isinstance(uplink, str) else uplink)
+    link = _link(uplink)
+    return engine if isinstance(engine, Replayed) else Granting(engine, link)
+
+
+def _link(uplink: object) -> Link:
+    if isinstance(uplink, Link):
+        return uplink
+    if not isinstance(uplink, str):
+        advice = "a Link, or the name of its policy, such as fair"
+        raise InvalidScenario("uplink", f"is {uplink!r}", advice)
+    return Link(uplink)
 
 
 class Granting:
@@ -121,6 +135,7 @@ class Granting:
         for line in self._lines:
             self._ready.extend(line)  # of a step that is over: only to be recorded
             line.clear()
+        self._tick = math.inf  # the next slot begins when something is offered
         self._engine.finish(step)
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:

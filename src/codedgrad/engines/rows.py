@@ -1,9 +1,9 @@
 """Which row of shared memory holds which sum, and adding up the ones that count.
 
 The root gives the rows out. A row is free unless it holds a sum of the open step that
-its worker still has, or that was sent. A worker fills its rows one after the other in
-one thread and is given none of a new step before it has let go of the old one; so
-nothing is ever written into a row that is being read.
+its worker still has, or that was sent to whom is there. A worker fills its rows one
+after the other in one thread and is given none of a new step before it has let go of
+the old one; so nothing is ever written into a row that is being read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Rows:
         self._copy: dict[int, NDArray[Any]] = {}  # segment -> its sum, copied out
         self._asked: dict[int, tuple[int, frozenset[int]]] = {}  # message -> of whom
         self._sent: dict[int, tuple[tuple[int, int], ...]] = {}  # message -> cuts
-        self._pinned: set[int] = set()  # segments whose rows another worker reads
+        self._to: dict[int, int] = {}  # message -> the worker that reads its rows
+        self._void: set[int] = set()  # messages whose reader is gone, and they with it
+        self._left: set[int] = set()  # segments whose worker has them no more
 
     def give(self, segment: Segment, message: int | None = None, to: int = ROOT) -> int:
         """Return a free row of the segment's worker, which is now the segment's.
@@ -74,7 +76,7 @@ class Rows:
         """
         self._asked[message] = worker, frozenset(segments)
         if to != ROOT:
-            self._pinned.update(segments)
+            self._to[message] = to
 
     def sent(
         self, worker: int, message: int, cuts: tuple[tuple[int, int], ...]
@@ -86,7 +88,8 @@ class Rows:
         """
         if self._asked.get(message) != (worker, frozenset(id_ for id_, _ in cuts)):
             return False
-        self._sent.setdefault(message, cuts)
+        if message not in self._void:
+            self._sent.setdefault(message, cuts)
         return True
 
     def gathered(
@@ -100,11 +103,18 @@ class Rows:
         return tuple(found)
 
     def forget(self, worker: int) -> None:
-        """Free the rows of a worker that were not sent."""
+        """Free the rows of a worker that were not sent, and what was sent to it.
+
+        Whoever is there and has sent something to it still has that sum.
+        """
+        for message in [m for m, to in self._to.items() if to == worker]:
+            del self._to[message]
+            self._sent.pop(message, None)
+            self._void.add(message)
+        self._left.update(i for i, s in self._segments.items() if s.worker == worker)
         kept = {id_ for cuts in self._sent.values() for id_, _ in cuts}
-        for id_, segment in self._segments.items():
-            if segment.worker == worker and id_ not in kept:
-                self._row.pop(id_, None)
+        for id_ in self._left - kept:
+            self._row.pop(id_, None)
 
     def refuse(self, worker: int, cuts: tuple[tuple[int, int], ...]) -> None:
         """Free the rows of a message that will not be used, unless another holds them.
@@ -120,10 +130,11 @@ class Rows:
     def _rescue(self, worker: int) -> int:
         """Copy the sums that a worker has sent, to have their rows back."""
         freed = []
+        read = {id_ for message in self._to for id_ in self._asked[message][1]}
         for cuts in self._sent.values():
             for id_, _ in cuts:
                 mine = self._segments[id_].worker == worker and id_ in self._row
-                if mine and id_ not in self._pinned:
+                if mine and id_ not in read:
                     row = self._row.pop(id_)
                     self._copy[id_] = self._memory.row(row).copy()
                     freed.append(row)

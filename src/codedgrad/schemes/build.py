@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from codedgrad.core.plan import Scheme
 from codedgrad.errors import InvalidScheme
 
-__all__ = ["apart", "build_from", "options", "parse", "value_of"]
+__all__ = ["apart", "build_from", "options", "parse", "typical", "value_of"]
 
 Family = Callable[..., Scheme]
 """What makes a scheme: a function of the number of workers and of its options."""
 
+_TYPICAL = {
+    "children": 3, "clusters": 2, "copies": 2, "count": 6, "degree": 2, "straggle": 0.1,
+}  # of options, where 1 would not do  # fmt: skip
 _SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*")
 
 
@@ -72,10 +75,22 @@ def build_from(
             nearest = difflib.get_close_matches(key, known, n=1)
             advice = nearest[0] if nearest else f"one of {', '.join(known)}"
             raise InvalidScheme(f"{name} has no option {key}", advice)
-    for key, default in known.items():
-        if default is inspect.Parameter.empty and key not in given:
-            raise InvalidScheme(f"{name} needs {key}", f"{name}({key}=1)")
+    needed = [key for key in known if known[key] is inspect.Parameter.empty]
+    missing = [key for key in needed if key not in given]
+    if missing:
+        each = ", ".join(f"{key}={given.get(key, typical(key))}" for key in needed)
+        raise InvalidScheme(f"{name} needs {' and '.join(missing)}", f"{name}({each})")
     return family(workers, **given)
+
+
+def typical(option: str) -> object:
+    """Return a value of an option to try first.
+
+    Example:
+        >>> typical("children"), typical("tolerance")
+        (3, 1)
+    """
+    return _TYPICAL.get(option, 1)
 
 
 def options(family: Family) -> dict[str, object]:

@@ -19,7 +19,7 @@ from codedgrad.core.rules import Rule
 from codedgrad.errors import IllConditioned, InvalidScheme
 from codedgrad.schemes.coded import rule_named, title
 from codedgrad.schemes.reducing import Layout, TreePlan, matrix_of
-from codedgrad.schemes.seating import Seating
+from codedgrad.schemes.seating import Seating, with_the_absent_last
 
 __all__ = ["CodedReduce", "coded_reduce"]
 
@@ -99,7 +99,8 @@ class CodedReduce:
         """Return the worker at each place of the tree."""
         if self.seats == "given":
             return tuple(range(self.workers))
-        return history.follow(Seating(self.tree)).seat
+        seat = history.follow(Seating(self.tree)).seat
+        return with_the_absent_last(self.tree, seat, history.alive)
 
     def __str__(self) -> str:
         return self.name
@@ -124,8 +125,8 @@ def coded_reduce(
         inner: The code at a parent: `fractional` (where tolerance + 1 divides children,
             and then the default) or `cyclic`.
         parts: In a step; by default the fewest for which all loads are equal.
-        seats: `given`, or `reliable`: who was late least sits nearest to the root. Any
-            worker may then be asked for any part.
+        seats: `given`, or `reliable`: who was late least sits nearest to the root, who
+            is not there at the bottom. Any worker may then be asked for any part.
         rule: `decodable`, or `threshold` (count at every parent, as the paper does; in
             every group of a repetition).
     """

@@ -11,8 +11,10 @@ wherever it is taken, and the trace of the root holds all of them.
 3. A lost inner worker makes all below it late: their messages went to it. When it is
    back they are asked to send what they have once more.
 4. A message that failed is asked for once more; then its worker is late.
-5. Nobody is asked for what would not be heard: where the parent has enough, has
-   been heard itself, or takes no part, or where the worker has no room for a sum.
+5. Nobody is given parts whose sum would not be heard: where the parent has enough, has
+   been heard itself, or takes no part, or where the worker has no room for a sum. But
+   an inner worker that has heard enough sends its sum, even if its parent has enough by
+   then.
 6. The step is given up when no message is to come and nobody is away who could bring
    one, and otherwise at its deadline.
 """

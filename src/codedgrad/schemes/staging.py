@@ -16,13 +16,15 @@ r"""The plan of one step in two stages.
    on. What is left is counted from closed segments and heard messages alone. If nobody
    is free to help by then, half of the workers are waited for.
 3. What is left is coded over those who are free and hold it: see `staging_helpers`.
-4. A block that nothing under way can solve is coded again as soon as somebody is free.
-   Blocks that stay unsolved for long are, too, with workers who owe nothing.
+4. A block that no helper can solve any more is coded again as soon as somebody is
+   free, whatever late workers may still deliver; and so are blocks that stay unsolved
+   for long, with workers who owe nothing.
 5. Where blocks were coded again, everything heard is tried together, by least squares.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from codedgrad.core.events import (
@@ -48,6 +50,8 @@ _PULSES = 16  # moments in a step at which it is looked for who is silent
 _MARGIN = 1.25  # times what a stage should take, until the next checkpoint
 _USUAL = 1.5  # times what half of the workers took: where nothing else is known
 _CLOSING = 0.1  # of the time so far: how long cuts are waited for
+_SILENT = 12.5  # times what a stage should take, until its helpers are called silent
+_ENOUGH = 0.6  # of the seconds after which a step is given up: look by then
 
 
 class StagedPlan:
@@ -69,16 +73,18 @@ class StagedPlan:
         self._closing: list[int] | None = None  # segments that were cut
         self._checkpoints = staging.checkpoints  # still to come
         self._is_mixed = False  # blocks overlap with what was asked for before
-        self._alarm = self._end = self._limit = self._pulse = 0.0
+        self._alarm = self._end = self._limit = self._pulse = self._look = 0.0
         self._said = 0.0  # the moment that was waited for last
 
     def first(self, state: State) -> Ask:
         """Give those who start their lists."""
         seconds, window = state.deadline.seconds, self._window
+        budget = self._staging.rule.budget
         self._end = state.started + seconds
-        self._limit = state.started + self._staging.rule.budget
-        self._pulse = seconds / _PULSES
-        self._alarm = state.started + (self._pulse if window is None else window)
+        self._limit = state.started + budget
+        self._pulse = self._look = seconds / _PULSES
+        window = min(self._pulse if window is None else window, _ENOUGH * budget)
+        self._alarm = state.started + window
         orders = Orders(state)
         self._lists.begin(state, orders)
         self._said = self._until
@@ -161,7 +167,8 @@ class StagedPlan:
             self._alarm = state.now + _CLOSING * elapsed
             return self._wait(state, orders)
         able = self._helpers.at_checkpoint(state, self._lists)
-        if not able and self._lists.running and self._staging.reuse:
+        is_free = self._limit == math.inf  # or what is done by now must be asked for
+        if not able and self._lists.running and self._staging.reuse and is_free:
             self._window = self._closing = None
             self._alarm = state.now + self._pulse
             return self._wait(state)
@@ -187,7 +194,7 @@ class StagedPlan:
         wanted = [b for b in unsolved if self._helpers.can_help(b, able)]
         if wanted:
             return self._code_again(state, wanted, able)
-        self._alarm = state.now + self._pulse
+        self._alarm = state.now + self._look
         return self._wait(state)
 
     def _code_again(
@@ -203,8 +210,9 @@ class StagedPlan:
         most = self._helpers.hand_out(state, orders, left, able)
         self._checkpoints -= 1
         pace = max(self._pace or 0.0, self._lists.pace)
-        wait = _MARGIN * most * pace if self._checkpoints > 0 else 0.0
-        self._alarm = state.now + (min(wait, self._pulse) or self._pulse)
+        margin = _MARGIN if self._checkpoints > 0 else _SILENT
+        self._look = min(margin * most * pace, self._pulse) or self._pulse
+        self._alarm = state.now + self._look
         return self._wait(state, orders)
 
     # -- the end ---------------------------------------------------------------------

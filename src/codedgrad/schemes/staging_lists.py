@@ -252,6 +252,5 @@ class Lists:
                 self._needs.expect_alone(segment.parts[0], message)
                 self._owner.pop(message, None)
             else:
-                self._needs.hope_for(segment.parts, message)
                 self.is_mixed |= apart
         return messages

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from codedgrad.core.cover import decode_rows
 from codedgrad.core.state import State
-from codedgrad.schemes.staging_codes import LARGEST, NOTHING, Block, is_coming
+from codedgrad.schemes.staging_codes import LARGEST, NOTHING, Block
 
 __all__ = ["Needs", "all_heard"]
 
@@ -26,7 +26,6 @@ class Needs:
         self._of: dict[int, Block] = {}  # message -> what it is about
         self._about: dict[int, Block] = {}  # part -> where it is wanted
         self._alone: dict[int, int] = {}  # message -> its one part
-        self._hope: dict[int, int] = {}  # part -> a late worker's message that has it
 
     @property
     def are_met(self) -> bool:
@@ -42,11 +41,6 @@ class Needs:
     def expect_alone(self, part: int, message: int) -> None:
         """Note a message of one part, which serves whatever block wants it."""
         self._alone[message] = part
-        self._hope[part] = message
-
-    def hope_for(self, parts: Iterable[int], message: int) -> None:
-        """Note a message of a late worker: as long as it may come, it is waited for."""
-        self._hope.update(dict.fromkeys(parts, message))
 
     def hear(self, message: int) -> None:
         """Note a message."""
@@ -79,17 +73,11 @@ class Needs:
         return list(self._open.values())
 
     def hopeless(self, state: State) -> list[Block]:
-        """Return the blocks that nothing under way can solve."""
-        return [block for block in self.unsolved() if self._is_hopeless(block, state)]
+        """Return the blocks that nobody who helps can solve any more.
 
-    def _is_hopeless(self, block: Block, state: State) -> bool:
-        if block.can_be_heard(state):
-            return False
-        return not all(
-            part in block.delivered
-            or (part in self._hope and is_coming(self._hope[part], state))
-            for part in block.parts
-        )
+        That a late worker may still deliver its parts is no reason to wait for it.
+        """
+        return [b for b in self.unsolved() if not b.can_be_heard(state)]
 
     def _add(self, weights: dict[int, float]) -> None:
         for message, weight in weights.items():

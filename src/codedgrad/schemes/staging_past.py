@@ -4,8 +4,10 @@ A root sees only those whom it has asked, and a worker that was not waited for o
 to the end of the step. To replay other plans on the past, every worker needs a time in
 every step:
 
-- what was not seen is one of the worker's own times, of the same stage, in turn; else
-  one of its times in stage 2 for stage 1; else one of anybody's, in proportion;
+- what was not seen in stage 2 of a worker that straggled in stage 1 is what it took
+  there: those who helped had finished, and say nothing about those who had not;
+- what else was not seen is one of the worker's own times, of the same stage, in turn;
+  else one of its times in stage 2 for stage 1; else one of anybody's, in proportion;
 - what was cut off is one of the worker's own times that are longer, in turn; else twice
   as long as was seen.
 """
@@ -13,7 +15,7 @@ every step:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,7 +25,11 @@ from codedgrad.codes.decoders import Bools, Floats
 from codedgrad.core.history import Record
 from codedgrad.core.state import SegmentState
 
-__all__ = ["Seen", "filled", "seen_in"]
+__all__ = ["SLOW", "Seen", "filled", "seen_in", "unfinished"]
+
+
+SLOW = 2.5
+"""Times its own median is what is called to straggle."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +45,25 @@ class Seen:
     is_least: Bools
 
 
-def seen_in(record: Record) -> Seen:
-    """Return what a step told about the pace of everybody in both stages."""
+def unfinished(record: Record) -> frozenset[int]:
+    """Return who was at a part when a step ended, and may have gone on with it."""
+    if record.state.capabilities.interrupts_part:
+        return frozenset()
+    return frozenset(
+        known.segment.worker
+        for known in record.state.segments.values()
+        if known.ended == "dropped" and known.done < len(known.segment.parts)
+    )
+
+
+def seen_in(record: Record, busy: Collection[int] = ()) -> Seen:
+    """Return what a step told about the pace of everybody in both stages.
+
+    Args:
+        record: Of the step.
+        busy: Who may have begun late, being at a part of the step before: their clocks
+            start with their first report.
+    """
     state, shape = record.state, (2, len(record.alive))
     seconds, is_least = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
     end = state.started + record.seconds
@@ -49,17 +72,27 @@ def seen_in(record: Record) -> Seen:
         for stage in (0, 1):
             some = [k for k in given if (k.assigned > state.started) == bool(stage)]
             if some:
-                told = _pace(some, end)
+                told = _pace(some, end, worker in busy and not stage)
                 if told is not None:
                     seconds[stage, worker], is_least[stage, worker] = told
     return Seen(seconds, is_least)
 
 
-def _pace(segments: Sequence[SegmentState], end: float) -> tuple[float, bool] | None:
+def _pace(
+    segments: Sequence[SegmentState], end: float, is_late: bool
+) -> tuple[float, bool] | None:
     """Return the seconds a part took, and whether that is only a lower bound."""
     since = segments[0].assigned
     done = sum(known.done for known in segments)
     load = sum(len(known.segment.parts) for known in segments)
+    if is_late:
+        reports = sorted(
+            (at, parts) for known in segments for parts, at in known.marks[:1]
+        )
+        if not reports:
+            return None  # nobody knows when it began
+        since, first = reports[0]
+        done, load = done - first, load - first
     last = max((at for known in segments for _, at in known.marks), default=since)
     found = (last - since) / done if done else 0.0
     if done == load:
@@ -92,7 +125,10 @@ def filled(seconds: Floats, is_least: Bools) -> tuple[Floats, Floats]:
         for step in range(seconds.shape[1]):
             seen = float(seconds[stage, step, worker])
             if math.isnan(seen):
-                filled[stage, step, worker] = source[step % len(source)]
+                before = filled[0, step, worker]
+                is_slow = stage == 1 and before > SLOW * typical[worker]
+                guess = before if is_slow else source[step % len(source)]
+                filled[stage, step, worker] = guess
             elif is_least[stage, step, worker]:
                 longer = own[own > seen]
                 guess = longer[step % len(longer)] if longer.size else 2.0 * seen

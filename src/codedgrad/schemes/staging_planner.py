@@ -3,11 +3,15 @@ r"""Who starts, when to look, and what to tolerate: the past, replayed.
 Of every worker the seconds a part took are kept, in stage 1 and in stage 2, over the
 last 60 steps. Every 30 steps each plan of a grid is played on them (`staging_times`):
 $M_1$ from half of the workers to all, $T_1 = f \, (K / M_1) \, c_{\max}$ for $f$ = 1,
-1.25, 1.6 with the slowest usual pace $c_{\max}$, $s$ = 0, 1, 2. The one with the least
-mean time, plus the price of its work, is followed; where helpers finish the part in
-hand before the next step, what that takes counts as time. Of equals, the least work is
-taken. Two steps in a row that take longer
-than 99 % of those replayed are a change: then it is planned at once.
+1.25, 1.6 with the slowest usual pace $c_{\max}$, $s$ = 0, 1, 2.
+
+The plan with the least mean time, plus the price of its work, is followed; where
+workers finish the part in hand before the next step, what that takes counts as time. Of
+plans within 1 % of the best, the one is taken that computes and hands over the least.
+Workers are held back, where finishers help, only if that gains 10 %: how fast fresh
+helpers are is known less well. Two steps in a row
+that take longer than 99 % of those replayed, and than the first ones of the plan did,
+are a change: then it is planned at once.
 
 What was not seen is filled in: see `staging_past`.
 """
@@ -26,7 +30,7 @@ from numpy.typing import NDArray
 from codedgrad.codes.decoders import Bools, Floats
 from codedgrad.core.history import Record
 from codedgrad.schemes.staging_lists import Opening
-from codedgrad.schemes.staging_past import Seen, filled, seen_in
+from codedgrad.schemes.staging_past import SLOW, Seen, filled, seen_in, unfinished
 from codedgrad.schemes.staging_times import staged
 
 __all__ = ["Planner", "least_tolerance"]
@@ -35,13 +39,15 @@ _REMEMBERED = 60  # steps
 _EVERY = 30  # steps a plan is followed
 _FEWEST = 10  # steps seen before the first plan
 _WEIGHT = 0.1  # of the newest step in the mean
-_SLOW = 2.5  # times its own median is what is called to straggle
 _ALIKE = 0.1  # of the mean pace, within which workers take turns
 _UNSEEN = 20  # steps without a sign of a worker, until it is probed
 _WINDOWS = (1.0, 1.25, 1.6)  # times what the slowest usual worker needs
 _TOLERANCES = (0, 1, 2)
 _COUNTS = 8  # numbers of starters that are tried at most
 _USUAL_TOLERANCE = 1
+_SETTLING = 3  # steps of a plan that show what it takes beside computing
+_ALMOST = 0.01  # of the least cost: within it, the plan of the least work is taken
+_CAUTION = 0.1  # of its cost: what a plan must gain that holds workers back
 
 
 def least_tolerance(straggle: Sequence[float], risk: float = 0.05) -> int:
@@ -119,6 +125,8 @@ class _Planned:
         self._usual = math.inf  # seconds that 99 % of the steps replayed take
         self._over = 0  # steps in a row that took longer
         self._drains = False  # whether helpers finish the part in hand
+        self._busy: frozenset[int] = frozenset()  # who may begin the next step late
+        self._took: list[float] = []  # seconds of the steps of this plan
         self.plan: tuple[int, float | None, int] | None = None
         self.made = 0
 
@@ -128,24 +136,37 @@ class _Planned:
         found = []
         for times in self._seconds().transpose(2, 0, 1).reshape(len(self._mean), -1):
             own = times[~np.isnan(times)]
-            slow = np.count_nonzero(own > _SLOW * np.median(own)) if own.size else 0
+            slow = np.count_nonzero(own > SLOW * np.median(own)) if own.size else 0
             found.append((slow + 1.0) / (own.size + 2.0))
         return tuple(found)
 
     def update(self, record: Record) -> None:
         """Learn from a step; plan if it is time, or if things have changed."""
         if not record.combined:
+            self._busy = unfinished(record)
             return  # it may have been called off at any moment
-        seen = seen_in(record)
+        seen = seen_in(record, self._busy)
+        self._busy = unfinished(record)
         self._past.append(seen)
         self._drains = not record.state.capabilities.interrupts_part
         for worker in range(len(self._mean)):
             self._learn(worker, seen)
         self._age += 1
-        self._over = self._over + 1 if record.seconds > self._usual else 0
-        is_due = self._age >= (_EVERY if self.made else _FEWEST) or self._over >= 2
-        if is_due and not self._recipe.is_fixed:
+        is_due = self._age >= (_EVERY if self.made else _FEWEST)
+        if (is_due or self._is_changed(record.seconds)) and not self._recipe.is_fixed:
             self._make(record.alive)
+
+    def _is_changed(self, seconds: float) -> bool:
+        """Whether two steps in a row took longer than any step of the plan should.
+
+        Messages take time that is not replayed, so what the first steps of the plan
+        took counts, too.
+        """
+        usual = max([self._usual, *self._took[:_SETTLING]])
+        self._took.append(seconds)
+        is_over = seconds > usual and len(self._took) > _SETTLING
+        self._over = self._over + 1 if is_over else 0
+        return self._over >= 2
 
     def _learn(self, worker: int, seen: Seen) -> None:
         before, told = self._mean[worker], ~np.isnan(seen.seconds[:, worker])
@@ -210,7 +231,7 @@ class _Planned:
         order = np.argsort(np.mean(one, axis=0), kind="stable")
         if self._recipe.by_number:
             order = np.arange(len(there))
-        best: tuple[tuple[float, float], int, float, int, float] | None = None
+        tried: list[tuple[float, float, int, float, int, float]] = []
         for first, window, tolerance in self._grid(usual, order):
             went = staged(
                 one, two, self._recipe.parts, sorted(order[:first].tolist()),
@@ -218,13 +239,17 @@ class _Planned:
             )  # fmt: skip
             seconds = went.seconds + went.drained if self._drains else went.seconds
             work = float(np.mean(went.work))
-            cost = float(np.mean(seconds)) + self._recipe.price * work, work
-            if best is None or cost < best[0]:
-                late = float(np.quantile(went.seconds, 0.99))
-                best = cost, first, window, tolerance, late
-        assert best is not None  # the grid is never empty
-        _, first, window, tolerance, self._usual = best
+            cost = float(np.mean(seconds)) + self._recipe.price * work
+            if self._recipe.reuse and first < len(there):
+                cost *= 1.0 + _CAUTION
+            late = float(np.quantile(went.seconds, 0.99))
+            trouble = work + float(np.mean(went.left))
+            tried.append((cost, trouble, first, window, tolerance, late))
+        enough = (1.0 + _ALMOST) * min(cost for cost, *_ in tried)
+        best = min((t for t in tried if t[0] <= enough), key=lambda t: (t[1], t[0]))
+        _, _, first, window, tolerance, self._usual = best
         self.plan = first, window, tolerance
+        self._took.clear()
         self.made += 1
 
     def _grid(
@@ -261,5 +286,5 @@ def _counts(workers: int) -> list[int]:
 
 def _usual_most(paces: Sequence[float]) -> float:
     """Return the slowest pace that is not far off the others."""
-    far = _SLOW * float(np.median(paces))
+    far = SLOW * float(np.median(paces))
     return max(pace for pace in paces if pace <= far)

@@ -37,7 +37,8 @@ class Staged:
         left: Parts not done at the checkpoint, r.
         helpers: Who were free to help, h; also where nothing was left.
         drained: Seconds after the end for which a helper is still at the part in hand,
-            the longest; where nothing interrupts it, its next step begins that late.
+            the longest; where nothing interrupts it, its next step begins that late. Of
+            those who started it is not counted: they were late anyway.
     """
 
     seconds: Floats
@@ -91,7 +92,8 @@ def staged(
     late = (mine * q).max(axis=1)
     done = parts_done(mine, window, np.broadcast_to(q, mine.shape))
     left = np.asarray((q - done).sum(axis=1))
-    fresh = [worker for worker in range(first.shape[1]) if worker not in set(starters)]
+    started = set(starters)
+    fresh = [worker for worker in range(first.shape[1]) if worker not in started]
     is_free = np.ones(first.shape, dtype=np.bool_)
     is_free[:, len(fresh) :] = (done == q) & reuse
     pace = second[:, [*fresh, *starters]]

@@ -25,6 +25,9 @@ from codedgrad.errors import InvalidScenario
 
 __all__ = ["Downlink", "Network", "Ports", "Slots"]
 
+_SHORTEST = 1e-6  # seconds of a slot
+_MOST_SLOTS = 10_000  # that a message may take: each of them is an event
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -55,21 +58,22 @@ class Network:
 
     def __post_init__(self) -> None:
         ports = _each(self.port)
+        if not ports:
+            raise InvalidScenario("network port", "is for nobody", "port=SECONDS")
         for name, seconds in (
             *(("port", one) for one in ports),
             ("latency", self.latency),
-            ("down", self.down or 0.0),
+            ("down", 0.0 if self.down is None else self.down),
         ):
             number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             if not number or not 0 <= seconds <= LONGEST:
                 advice = f"seconds from 0 to {LONGEST:.7g}"
-                raise InvalidScenario(f"network {name}", f"is {seconds}", advice)
+                raise InvalidScenario(f"network {name}", f"is {seconds!r}", advice)
         if not isinstance(self.chunks, int) or self.chunks < 1 or self.chunks is True:
             problem = f"are {self.chunks!r}"
             raise InvalidScenario("network chunks", problem, "a whole number from 1")
-        if self.link is not None and self.link.slot <= 0:
-            problem = "has no slots"
-            raise InvalidScenario("network link", problem, "slot=SECONDS above 0")
+        if self.link is not None:
+            _check_slots(self.link)
         exact = tuple(_on_grid(one) for one in ports)
         settled = exact if isinstance(self.port, tuple) else exact[0]
         object.__setattr__(self, "port", settled)
@@ -103,13 +107,15 @@ class Network:
         return cls(port, latency, port if down else None, chunks)
 
     def __str__(self) -> str:
-        ports = sorted(set(_each(self.port)))
-        port = f"{ports[0]:.3g} s"
-        if len(ports) > 1:
-            port = f"{ports[0]:.3g} to {ports[-1]:.3g} s"
-        said = [f"a message keeps a port busy for {port}"]
+        ports, said = _each(self.port), []
         if self.link is not None:
-            said = [f"slots of {self.link.slot:.3g} s, {self.link.policy}"]
+            said.append(f"slots of {self.link.slot:.3g} s, {self.link.policy}")
+            ports = ports[1:] or ports  # the root's is not used
+        if self.link is None or any(ports):
+            least, most = f"{min(ports):.3g}", f"{max(ports):.3g}"
+            port = least if least == most else f"{least} to {most}"
+            whose = "a" if self.link is None else "any other"
+            said.append(f"a message keeps {whose} port busy for {port} s")
         if self.latency:
             said.append(f"latency {self.latency:.3g} s")
         if self.down is not None:
@@ -290,6 +296,19 @@ class Downlink:
     def there(self, worker: int) -> float:
         """Return when a worker has the parameters."""
         return self._there.get(worker, 0.0)
+
+
+def _check_slots(link: object) -> None:
+    """Refuse a link that has no slots, or more than can be gone through."""
+    if not isinstance(link, Link):
+        advice = "a Link with slots, such as Link('fair', slot=0.01, seconds=0.1)"
+        raise InvalidScenario("network link", f"is {link!r}", advice)
+    if link.slot <= 0:
+        raise InvalidScenario("network link", "has no slots", "slot=SECONDS above 0")
+    least = max(_SHORTEST, min(_each(link.seconds)) / _MOST_SLOTS)
+    if link.slot < least:
+        problem = f"has slots of {link.slot:.3g} s, too short to go through"
+        raise InvalidScenario("network link", problem, f"{least:.3g} or more")
 
 
 def _each(seconds: float | tuple[float, ...]) -> tuple[float, ...]:

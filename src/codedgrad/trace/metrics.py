@@ -9,7 +9,8 @@ bound** from what was seen ($D$ parts in $x$ seconds, or not done after $x$, tak
 least $x \min(1, q / D)$ for $q$ parts, because some of the time may not depend on the
 load), and an **estimate**, in which late workers take what their past steps suggest.
 The bound counts only time in which a worker is known to have been at it: not while it
-may have been idle, or finishing a part of the step before.
+may have been idle, or finishing a part of the step before. Both are of computing only:
+where progress is reported, what messages take on their way is not in them.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from codedgrad.view.summaries import Summary, seconds_text, summary
 
 __all__ = ["caveats", "verdict_on"]
 
+_COMPUTING = "Both are of computing only, messages not included."
 _BLOCKS = 10  # stretches of steps whose means are as good as independent
 
 
@@ -122,12 +123,12 @@ def _on_one(subject: Subject, figures: Summary) -> str:
         return (
             f"A {step} took {mean} on average. Waiting for all would have taken at "
             f"least {least}, a lower bound; the estimate, {guess}, is too low, for "
-            f"{_named(figures.never_finished)} never finished in time."
+            f"{_named(figures.never_finished)} never finished in time. {_COMPUTING}"
         )
     return (
         f"A {step} took {mean} on average. Waiting for all was not measured: it would "
         f"have taken at least {least}, a lower bound, and {guess} by an estimate that "
-        "takes late workers to be as fast as when they finished in time."
+        f"takes late workers to be as fast as when they finished in time. {_COMPUTING}"
     )
 
 
