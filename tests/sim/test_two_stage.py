@@ -1,4 +1,4 @@
-"""Two stages: the published example, the model in arrays, the planner in a long run."""
+"""Two stages: a worked example, the model in arrays, the planner in a long run."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
