@@ -91,7 +91,7 @@ def test_one_stage_takes_longer_at_the_same_speeds(scheme, seconds: float) -> No
     assert step.seconds == pytest.approx(model, abs=1e-8)
 
 
-# -- a table that was made independently ------------------------------------------------
+# -- a table that was made independently -----------------------------------------------
 
 
 @dataclass(frozen=True)
