@@ -8,7 +8,7 @@ import torch
 
 from codedgrad.delays import ShiftedExponential, draw
 from codedgrad.papers import Effort
-from codedgrad.papers.gc_dc.live import _against, _equal_steps
+from codedgrad.papers.gc_dc.live import _against
 from codedgrad.papers.heterogeneous.live import (
     HOLD_UP,
     STRAGGLE,
@@ -20,6 +20,7 @@ from codedgrad.papers.heterogeneous.live import (
 from codedgrad.papers.racing import (
     Race,
     by_class,
+    equal_steps,
     panel,
     pictures_here,
     score_at,
@@ -88,7 +89,7 @@ def test_who_is_faster_is_what_was_measured() -> None:
     trials = {"m": trial(0.1, [0.5, 0.6]), "s": trial(0.2, [0.5, 0.58], off=1e-7)}
     assert _against(trials, "m", "s") == "m is faster than s: 0.50 of its mean step."
     assert "is not faster than" in _against(trials, "s", "m")
-    said = _equal_steps(trials)
+    said = equal_steps(trials)
     assert "differ by 2.0 points" in said
     assert "by 1e-07" in said
 

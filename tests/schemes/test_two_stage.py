@@ -305,6 +305,25 @@ def test_a_group_that_is_lost_is_coded_again_at_once() -> None:
     assert isinstance(end, Combine)
 
 
+def test_what_was_asked_for_before_counts_though_it_was_coded_again() -> None:
+    """Worker 3 is silent, its parts are given to others, and then it is there first."""
+    table = Table(two_stage(4, 3, 2.0, 0, copies="all", start="numbered", pieces=3))
+    messages = {}
+    for worker in (1, 2):
+        for segment in range(5 * worker, 5 * worker + 4):
+            table.close(worker, segment, at=1.0)
+        table.hear(worker, 5 * worker + 4, at=1.0)
+    for order in of(Assign, table.tell(TimerFired(at=2.0))):
+        messages[order.segment.worker] = order.message
+    table.hear(1, messages[1], at=2.5)
+    table.hear(2, messages[2], at=2.5)
+    again = of(Assign, table.tell(TimerFired(at=50.0)))
+    assert {part for order in again for part in order.segment.parts} == {0, 1}
+    [end] = table.hear(3, messages[3], at=51.0)
+    assert isinstance(end, Combine)
+    assert messages[3] in dict(end.weights)
+
+
 def test_when_everybody_is_gone_somebody_who_joins_does_it_all() -> None:
     table = Table(four())
     for worker in range(4):

@@ -26,13 +26,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from codedgrad.core.uplink_battery import Batteries, Battery
-from codedgrad.core.uplink_slots import DataQueues, Policy, Slot, positive
+from codedgrad.core.uplink_slots import DataQueues, Policy, Queued, Slot, positive
 from codedgrad.errors import InvalidScenario
 
 __all__ = ["Battery", "Policy", "Slot", "Uplink"]
 
 
-class Uplink:
+class Uplink(Queued):
     r"""Decides by virtual queues who may send how much.
 
     Args:
@@ -87,21 +87,6 @@ class Uplink:
             self._cells = Batteries(battery, self._data.peaks, self.most_queue)
 
     @property
-    def workers(self) -> int:
-        """How many share the link."""
-        return self._data.workers
-
-    @property
-    def most(self) -> float:
-        """Bits that a worker may offer in a slot."""
-        return self._data.most
-
-    @property
-    def queues(self) -> tuple[float, ...]:
-        """$Q_i$, bits admitted and not yet sent, by worker."""
-        return tuple(self._data.bits)
-
-    @property
     def virtual(self) -> tuple[float, ...]:
         """$H_i$, by how many bits each worker was admitted less than aimed at."""
         return tuple(self._virtual)
@@ -150,13 +135,6 @@ class Uplink:
         if self._wait_most is not None:
             self._wait(slot)
         return slot
-
-    def withdraw(self, worker: int, bits: float) -> None:
-        """Take bits out of a queue that need not be sent any more.
-
-        A shorter queue breaks no bound; what fairness owes stays as it is.
-        """
-        self._data.withdraw(worker, bits)
 
     def _admit(self, offered: Sequence[float]) -> tuple[float, ...]:
         """Return what enters the queues, and bring the virtual ones up to date."""

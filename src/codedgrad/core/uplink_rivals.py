@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from codedgrad.core.uplink import Uplink
-from codedgrad.core.uplink_slots import DataQueues, Policy, Slot
+from codedgrad.core.uplink_slots import DataQueues, Policy, Queued, Slot
 from codedgrad.errors import InvalidScenario
 
 __all__ = ["POLICIES", "Maker", "Rival"]
@@ -19,7 +19,7 @@ Weigh = Callable[[float, float, int], float]
 """(bits in the queue, rate, place in the turn) -> weight; the largest is served."""
 
 
-class Rival:
+class Rival(Queued):
     """Gives the link to the largest weight, and admits everything.
 
     Args:
@@ -50,21 +50,6 @@ class Rival:
         self._weigh = weigh
         self._turn = 0
 
-    @property
-    def workers(self) -> int:
-        """How many share the link."""
-        return self._data.workers
-
-    @property
-    def most(self) -> float:
-        """Bits that a worker may offer in a slot."""
-        return self._data.most
-
-    @property
-    def queues(self) -> tuple[float, ...]:
-        """Bits admitted and not yet sent, by worker."""
-        return tuple(self._data.bits)
-
     def slot(
         self,
         offered: Sequence[float],
@@ -80,10 +65,6 @@ class Rival:
         if line:
             self._turn = (line[0] + 1) % self.workers
         return self._data.serve(line, rates, None, tuple(map(float, offered)))
-
-    def withdraw(self, worker: int, bits: float) -> None:
-        """Take bits out of a queue that need not be sent any more."""
-        self._data.withdraw(worker, bits)
 
     def _line(self, rates: Sequence[float]) -> list[int]:
         bits, workers = self._data.bits, self.workers

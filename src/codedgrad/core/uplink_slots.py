@@ -15,7 +15,7 @@ from typing import Protocol
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["DataQueues", "Policy", "Slot", "each", "positive", "within"]
+__all__ = ["DataQueues", "Policy", "Queued", "Slot", "each", "positive", "within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,34 @@ class DataQueues:
         if not bits >= 0.0:
             raise InvalidScenario("uplink", f"bits is {bits}", "0 or more")
         self.bits[worker] = max(0.0, self.bits[worker] - bits)
+
+
+class Queued:
+    """What every policy has: bits that wait."""
+
+    _data: DataQueues
+
+    @property
+    def workers(self) -> int:
+        """How many share the link."""
+        return self._data.workers
+
+    @property
+    def most(self) -> float:
+        """Bits that a worker may offer in a slot."""
+        return self._data.most
+
+    @property
+    def queues(self) -> tuple[float, ...]:
+        """$Q_i$, bits admitted and not yet sent, by worker."""
+        return tuple(self._data.bits)
+
+    def withdraw(self, worker: int, bits: float) -> None:
+        """Take bits out of a queue that need not be sent any more.
+
+        A shorter queue breaks no bound; what fairness owes stays as it is.
+        """
+        self._data.withdraw(worker, bits)
 
 
 def positive(name: str, value: float) -> float:

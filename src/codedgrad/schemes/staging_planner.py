@@ -54,6 +54,7 @@ def least_tolerance(straggle: Sequence[float], risk: float = 0.05) -> int:
     r"""Return the least s with P(more than s straggle) at most `risk`.
 
     The tail of the Poisson-binomial law: workers straggle independently of each other.
+    For choosing a tolerance by hand; the planner replays the past instead.
 
     Args:
         straggle: Probability to straggle, by helper.

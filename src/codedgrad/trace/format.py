@@ -57,12 +57,10 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     Attributes:
         event: What happened.
         commands: What was decided.
-        node: Which coordinator decided; 0 is the root.
     """
 
     event: Event
     commands: tuple[Command, ...]
-    node: int = 0
 
     def starts_from(self, step: int) -> bool:
         """Whether this step, or a later one, starts here."""

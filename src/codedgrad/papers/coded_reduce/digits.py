@@ -13,8 +13,8 @@ from itertools import combinations
 
 import numpy as np
 
-from codedgrad.errors import InvalidOption
 from codedgrad.jobs import Floats, Gradient
+from codedgrad.papers.digits import real_digits
 
 __all__ = ["NAME", "Digits", "gisette_like"]
 
@@ -91,12 +91,7 @@ def gisette_like(seed: int = 0, features: int = 5000) -> Digits:
 
 
 def _four_and_nine() -> tuple[Floats, Floats]:
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # has no types
-    except ImportError:
-        advice = 'pip install "codedgrad[demo]"'
-        raise InvalidOption("--live needs the digits of scikit-learn", advice) from None
-    loaded = load_digits()
-    some = np.isin(loaded.target, _CLASSES)
-    labels = np.where(loaded.target[some] == _CLASSES[1], 1.0, -1.0)
-    return loaded.data[some] / 16.0, labels
+    pictures, targets = real_digits("--live")
+    some = np.isin(targets, _CLASSES)
+    labels = np.where(targets[some] == _CLASSES[1], 1.0, -1.0)
+    return pictures[some], labels

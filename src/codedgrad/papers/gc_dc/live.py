@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from codedgrad.delays import Chain, ShiftedExponential, Sticky, draw
 from codedgrad.papers.paper import Effort, Exhibit
 from codedgrad.papers.racing import (
     WORKERS,
     Race,
+    equal_steps,
     horizon,
     panel,
     pictures_here,
@@ -57,7 +56,7 @@ def live(effort: Effort, data: Pictures | None = None) -> Exhibit:
         (
             _against(trials, "GC-DC, 2 clusters", "GC-SC, 2 clusters"),
             _against(trials, "GC-DC, 4 clusters", "fractional repetition"),
-            _equal_steps(trials),
+            equal_steps(trials),
         ),
         table(trials, race.data.goal, horizon(trials.values())),
         (panel("pictures of all classes at every worker", trials),),
@@ -69,13 +68,3 @@ def _against(trials: dict[str, Trial], moving: str, static: str) -> str:
     ratio = trials[moving].seconds.mean() / trials[static].seconds.mean()
     verb = "is faster than" if ratio < 1 else "is not faster than"
     return f"{moving} {verb} {static}: {ratio:.2f} of its mean step."
-
-
-def _equal_steps(trials: dict[str, Trial]) -> str:
-    first, *others = trials.values()
-    gap = max(float(np.abs(each.score - first.score).max()) for each in others)
-    off = max(each.deviation for each in trials.values())
-    return (
-        f"after equal steps accuracies differ by {100 * gap:.1f} points at most, and "
-        f"gradients are off those of a single process by {off:.0e}."
-    )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.errors import InvalidOption
 from codedgrad.jobs import Floats, Gradient, Update
+from codedgrad.papers.digits import real_digits
 
 __all__ = ["NAME", "RATE", "Digits", "begin", "digits", "momentum"]
 
@@ -83,14 +83,9 @@ def momentum(size: int) -> Update:
 
 def digits() -> Digits:
     """Return the digits in random order, the same in every run."""
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # has no types
-    except ImportError:
-        problem = "the two-stage paper needs the digits of scikit-learn"
-        raise InvalidOption(problem, 'pip install "codedgrad[demo]"') from None
-    loaded = load_digits()
-    order = np.random.default_rng(0).permutation(len(loaded.target))
-    pictures, labels = loaded.data[order] / 16.0, loaded.target[order]
+    pictures, labels = real_digits("the two-stage paper")
+    order = np.random.default_rng(0).permutation(len(labels))
+    pictures, labels = pictures[order], labels[order]
     test = len(labels) // _HELD_OUT
     return Digits((pictures[test:], labels[test:]), (pictures[:test], labels[:test]))
 

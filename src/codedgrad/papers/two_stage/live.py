@@ -10,6 +10,7 @@ from codedgrad.papers.paper import Effort, Exhibit
 from codedgrad.papers.racing import (
     WORKERS,
     Race,
+    equal_steps,
     horizon,
     panel,
     pictures_here,
@@ -69,7 +70,7 @@ def live(effort: Effort, data: Pictures | None = None) -> Exhibit:
             _against(trials, _GIVEN, _FRACTIONAL),
             _against(trials, _GIVEN, "uncoded"),
             _against(trials, _PLANNED, _GIVEN),
-            _equal_steps(trials),
+            equal_steps(trials),
         ),
         table(trials, race.data.goal, horizon(trials.values())),
         (panel("pictures of all classes at every worker", trials),),
@@ -83,13 +84,3 @@ def _against(trials: dict[str, Trial], one: str, other: str) -> str:
     if ratio.is_above(1.0):
         verb = "is slower than"
     return f"{one} {verb} {other}: {ratio} of its mean step."
-
-
-def _equal_steps(trials: dict[str, Trial]) -> str:
-    first, *others = trials.values()
-    gap = max(float(np.abs(each.score - first.score).max()) for each in others)
-    off = max(each.deviation for each in trials.values())
-    return (
-        f"after equal steps accuracies differ by {100 * gap:.1f} points at most, and "
-        f"gradients are off those of a single process by {off:.0e}."
-    )

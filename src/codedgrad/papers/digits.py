@@ -1,0 +1,27 @@
+"""Real digits, for papers whose own data cannot be had."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.errors import InvalidOption
+
+__all__ = ["real_digits"]
+
+
+def real_digits(
+    who: str,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the digits of scikit-learn: pictures from 0 to 1, (1797, 64), and labels.
+
+    Args:
+        who: Needs them, for people who do not have scikit-learn.
+    """
+    try:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # has no types
+    except ImportError:
+        problem = f"{who} needs the digits of scikit-learn"
+        raise InvalidOption(problem, 'pip install "codedgrad[demo]"') from None
+    loaded = load_digits()
+    return loaded.data / 16.0, loaded.target
