@@ -111,6 +111,46 @@ def test_machines_get_the_numbers_of_the_table(run: Run) -> None:
     assert said["verdict"] in " ".join(table.split())
 
 
+def test_the_bound_is_shown_when_asked_for(run: Run) -> None:
+    schemes = ("uncoded(pieces=8)", "fractional(tolerance=1)", "ignore(count=3)")
+    words = ["--delays", "AR", "--bound"]
+    for scheme in schemes:
+        words += ["--scheme", scheme]
+    shown = run(*words)
+    assert shown.code == 0, shown.err
+    assert max(map(len, shown.out.splitlines())) <= 80
+    said = " ".join(shown.out.split())
+    assert "/fluid /whole" in said
+    assert "whoever knows all delays beforehand" in said
+    assert "the bounds know of no draining: they stop and send in no time" in said
+    assert "* not comparable: its sums need not be exact" in said
+    results = json.loads(run(*words, "--json").out)["results"]
+    assert [result["bound_is_comparable"] for result in results] == [True, True, False]
+    assert results[0]["fluid_ratio"] == pytest.approx(1.94, abs=0.005)
+    for result in results:
+        mark = "" if result["bound_is_comparable"] else "*"
+        assert f"{result['fluid_ratio']:.3f}{mark}" in shown.out
+        assert f"{result['whole_ratio']:.3f}{mark}" in shown.out
+    assert results[2]["fluid_ratio"] < 1
+    without = run("--delays", "AR", "--json", "--scheme", "uncoded").out
+    assert json.loads(without)["results"][0]["fluid_ratio"] is None
+
+
+@pytest.mark.parametrize("drain", ["--drain", "--no-drain"])
+def test_no_exact_scheme_beats_the_bound(run: Run, drain: str) -> None:
+    schemes = (
+        "uncoded", "uncoded(pieces=3)", "fractional(1)", "cyclic(1)", "two_stage",
+        "dynamic(4, 1)",
+    )  # fmt: skip
+    words = ["--delays", "shifted-exponential(floor=0.3, mean=1, fixed_floor=0.1)"]
+    for scheme in schemes:
+        words += ["--scheme", scheme]
+    shown = run(*words, drain, "--steps", "40", "--runs", "2", "--bound", "--json")
+    assert shown.code == 0, shown.err
+    for result in json.loads(shown.out)["results"]:
+        assert result["fluid_ratio"] >= result["whole_ratio"] >= 1, result["name"]
+
+
 def test_a_calm_cluster_has_nothing_to_gain(run: Run) -> None:
     said = run(*QUICK, "--delays", "shifted-exponential(floor=1, mean=0.02)").out
     assert "Nothing to gain: uncoded is fastest" in said
@@ -155,7 +195,7 @@ def test_the_document_shows_what_the_commands_print(
     blocks = re.findall(
         r"```text\n\$ codedgrad simulate (.*?)\n((?!    ).*?)```", document, re.DOTALL
     )
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for command, promised in blocks:
         said = run(*shlex.split(command.replace("\\\n", " "))).out
         assert promised.removeprefix("...\n").strip() in said

@@ -13,9 +13,18 @@ from rich.console import Console
 from codedgrad.core import Scheme
 from codedgrad.errors import InvalidOption
 from codedgrad.schemes import build, uncoded
-from codedgrad.sim import Machine, Result
-from codedgrad.view import check_plot, compared, facts, plot, table, verdict
+from codedgrad.sim import Bounds, Machine, Network, Result
+from codedgrad.view import (
+    about_bounds,
+    check_plot,
+    compared,
+    facts,
+    plot,
+    table,
+    verdict,
+)
 from codedgrad.view.comparison import load_of, mean_error, percent, ratio
+from codedgrad.view.distances import Distance, distance
 
 WORKERS = 4
 
@@ -165,10 +174,12 @@ def test_a_percentage_never_rounds_to_all_or_nothing(share: float, text: str) ->
     assert percent(share) == text
 
 
-def _shown(results: Sequence[Result]) -> list[str]:
+def _shown(
+    results: Sequence[Result], bounds: Sequence[Bounds] | None = None
+) -> list[str]:
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(table(compared(results)))
+        console.print(table(compared(results, bounds)))
     return shown.get().splitlines()
 
 
@@ -187,6 +198,66 @@ def test_the_table_fits_80_columns_whatever_the_names() -> None:
     assert max(map(len, lines)) <= 80
     assert "residual" in lines[0]
     assert "0.125" not in lines[-2]
+
+
+def _bounds(fluid: object, whole: object) -> Bounds:
+    both = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (fluid, whole))
+    return Bounds(*both)
+
+
+def test_the_distance_to_the_best_is_that_of_the_sums_of_finished_steps() -> None:
+    result = _result([[2.0, 4.0], [6.0, math.inf]])
+    found = distance(
+        result, _bounds([[1.0, 2.0], [1.0, 9.0]], [[2.0, 2.0], [4.0, 9.0]])
+    )
+    assert found == Distance(fluid=3.0, whole=1.5, is_comparable=True)
+    never = distance(_result([math.inf]), _bounds([1.0], [1.0]))
+    assert math.isnan(never.fluid)
+    at_once = distance(_result([0.0]), _bounds([0.0], [0.0]))
+    assert math.isnan(at_once.whole)
+    budget = distance(
+        _result([2.0, 2.0], "ignore(3)"), _bounds([1, np.inf], [1, np.inf])
+    )
+    assert budget == Distance(fluid=2.0, whole=2.0, is_comparable=False)
+
+
+def test_the_table_shows_distances_and_marks_what_cannot_be_compared() -> None:
+    results = [_result([3.0, 3.0]), _result([1.0, 1.0], "ignore(3)", residual=0.5)]
+    lines = _shown(results, [_bounds([2.0, 2.0], [2.5, 2.5])] * 2)
+    assert max(map(len, lines)) <= 80
+    assert "/fluid" in lines[1]
+    assert "/whole" in lines[1]
+    assert "p99" not in lines[0]
+    uncoded_line, ignore_line = lines[2], lines[3]
+    assert uncoded_line.split()[4:6] == ["1.500", "1.200"]
+    assert "0.500* 0.400*" in ignore_line
+    exact = _shown(results[:1], [_bounds([2.0, 2.0], [2.5, 2.5])])
+    cells = ["uncoded", "1.0x", "3.000", "1.500", "1.200", "1.00", "100.0"]
+    assert exact[-1].split() == cells
+
+
+def test_the_table_with_distances_fits_80_columns_whatever_the_names() -> None:
+    long = "bernoulli(copies=3, count=4, pieces=12)"
+    results = [_result(_noisy(12345, 1)), _result(_noisy(99, 2), long, residual=0.5)]
+    results.append(_result(_noisy(12345, 3), "cyclic(1)"))  # unclear
+    bounds = [_bounds(np.full((1, 200), 9.0), np.full((1, 200), 9.5))] * 3
+    lines = _shown(results, bounds)
+    assert max(map(len, lines)) <= 80
+    assert "1371.6" in "".join(lines)  # nothing is cut short
+    assert "…" not in "".join(lines)
+
+
+def test_what_the_bounds_leave_out_is_said() -> None:
+    fair, not_fair = Distance(1.5, 1.2, True), Distance(0.9, 0.8, False)
+    [ideal] = about_bounds([fair], Machine(drain=False), gave_up=False)
+    assert ideal.startswith("/fluid: step over the least possible")
+    real = Machine(latency=0.1)
+    what, leaves_out, mark = about_bounds([fair, not_fair], real, gave_up=True)
+    assert what.endswith("both over steps that gave a sum")
+    assert "no draining or latency: they stop and send" in leaves_out
+    assert mark.startswith("* not comparable")
+    network = Machine(drain=False, network=Network(port=0.1))
+    assert "no network" in about_bounds([fair], network, gave_up=False)[1]
 
 
 def test_the_facts_name_what_differs_between_schemes() -> None:

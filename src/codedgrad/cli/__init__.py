@@ -10,9 +10,12 @@ import typer
 import codedgrad
 from codedgrad.cli.demo import demo
 from codedgrad.cli.papers import papers
+from codedgrad.cli.plan import plan
+from codedgrad.cli.probe import probe
 from codedgrad.cli.report import report
 from codedgrad.cli.schemes import schemes
 from codedgrad.cli.simulate import help_text, simulate
+from codedgrad.cli.who import who
 from codedgrad.errors import CodedgradError
 
 __all__ = ["app", "main"]
@@ -28,6 +31,9 @@ app.command(help=help_text())(simulate)
 app.command()(schemes)
 app.command()(papers)
 app.command()(report)
+app.command()(plan)
+app.command()(probe)
+app.command()(who)
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,7 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -31,11 +31,20 @@ from rich.progress import (
 from codedgrad.core import Scheme
 from codedgrad.delays import MODELS, Times, draw
 from codedgrad.errors import InvalidOption
-from codedgrad.sim import compare, header_of, run_events
+from codedgrad.sim import Bounds, bounds_of, compare, header_of, run_events
 from codedgrad.sim.delays_text import keys_of
 from codedgrad.sim.scenario import Flags, Scenario, scenario_from_flags
 from codedgrad.trace import Recorder
-from codedgrad.view import Row, check_plot, compared, facts, plot, table, verdict
+from codedgrad.view import (
+    Row,
+    about_bounds,
+    check_plot,
+    compared,
+    facts,
+    plot,
+    table,
+    verdict,
+)
 from codedgrad.view.comparison import percent
 
 __all__ = ["help_text", "simulate"]
@@ -150,6 +159,14 @@ def simulate(
         int | None,
         typer.Option(help="Parts for each worker, where a scheme does not say."),
     ] = None,
+    bound: Annotated[
+        bool,
+        typer.Option(
+            "--bound",
+            help="Show how far each scheme is from the best possible: its time over "
+            "that of whoever knows all delays beforehand.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     plot_file: Annotated[
         Path | None,
@@ -184,20 +201,25 @@ def simulate(
         check_plot(plot_file)
     files = {} if trace is None else _trace_files(asked, trace)
     try:
-        _run(asked, plot_file, trace, files, as_json)
+        _run(asked, _Wanted(plot_file, trace, files, bound, as_json))
     except KeyboardInterrupt:
         print("interrupted: nothing was written", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-def _run(
-    asked: Scenario,
-    plot_file: Path | None,
-    trace: Path | None,
-    files: dict[int, str],
-    as_json: bool,
-) -> None:
-    total = asked.steps * (asked.runs * len(asked.schemes) + len(files))
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is made of a comparison, besides or instead of a table."""
+
+    plot: Path | None
+    trace: Path | None
+    files: dict[int, str]
+    bound: bool
+    as_json: bool
+
+
+def _run(asked: Scenario, wanted: _Wanted) -> None:
+    total = asked.steps * (asked.runs * len(asked.schemes) + len(wanted.files))
     titled = [asked.title] if asked.title else []
     with _progress(total) as advanced:
         results = compare(
@@ -209,16 +231,26 @@ def _run(
             machine=asked.machine,
             advanced=advanced,
         )
-        rows = compared(results)
+        rows = compared(results, _bounds(asked) if wanted.bound else None)
         lines = facts(rows, asked.delays, asked.machine, asked.seed)
-        with _traced(asked, trace, files, advanced) as publish:
-            if plot_file is not None:
-                plot(results, plot_file, [*titled, *lines])
+        with _traced(asked, wanted.trace, wanted.files, advanced) as publish:
+            if wanted.plot is not None:
+                plot(results, wanted.plot, [*titled, *lines])
             publish()
-    if as_json:
+    if wanted.as_json:
         typer.echo(json.dumps(_for_machines(asked, rows), allow_nan=False))
     else:
         _print(asked, rows, [*titled, *lines])
+
+
+def _bounds(asked: Scenario) -> list[Bounds]:
+    return bounds_of(
+        asked.schemes,
+        asked.delays,
+        steps=asked.steps,
+        runs=asked.runs,
+        seed=asked.seed,
+    )
 
 
 # -- what people see -----------------------------------------------------------------
@@ -228,7 +260,10 @@ def _print(asked: Scenario, rows: Sequence[Row], lines: Sequence[str]) -> None:
     console = Console(width=_WIDTH)
     with console.capture() as shown:
         console.print(table(rows))
-    after = (*_lost(asked, rows), *_noise(rows), verdict(rows))
+    known = [row.distance for row in rows if row.distance is not None]
+    gave_up = any(row.figures["gave_up"] for row in rows)
+    bound = about_bounds(known, asked.machine, gave_up) if known else ()
+    after = (*_lost(asked, rows), *_noise(rows), *bound, verdict(rows))
     for line in (*lines, *asked.notes, "", *shown.get().splitlines(), "", *after):
         wrapped = line.rstrip() if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH)
         typer.echo(_encodable(wrapped))
@@ -331,7 +366,7 @@ def _for_machines(asked: Scenario, rows: Sequence[Row]) -> dict[str, object]:
 
 
 def _row_for_machines(row: Row) -> dict[str, object]:
-    ratio = row.ratio
+    ratio, far = row.ratio, row.distance
     return {
         "name": str(row),
         "rule": row.rule,
@@ -343,6 +378,9 @@ def _row_for_machines(row: Row) -> dict[str, object]:
         "ratio": 1.0 if ratio is None else _finite(ratio.value),
         "ratio_standard_error": None if ratio is None else _finite(ratio.error),
         "ratio_is_clear": None if ratio is None else ratio.is_clear,
+        "fluid_ratio": None if far is None else _finite(far.fluid),
+        "whole_ratio": None if far is None else _finite(far.whole),
+        "bound_is_comparable": None if far is None else far.is_comparable,
     }
 
 

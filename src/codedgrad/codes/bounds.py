@@ -3,7 +3,8 @@ r"""Closed forms to judge codes by.
 The residual is $\lVert c - \mathbf 1 \rVert^2$ with $c_j$ the weight part $j$ ends up
 with; it is the squared error of the sum, in units of the squared norm of a part
 gradient, when part gradients are orthogonal. What is known of trees is worked out in
-`tree_bounds` and `tree_times`.
+`tree_bounds` and `tree_times`; how soon any step could end, in `clairvoyant` and
+`ring_bounds`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 
 from codedgrad.codes.allocation import odds
 from codedgrad.codes.arguments import divisors, probabilities, whole
+from codedgrad.codes.clairvoyant import clairvoyant, clairvoyant_whole
+from codedgrad.codes.ring_bounds import ring_bound
 from codedgrad.codes.tree_bounds import (
     relay_load,
     star_failure,
@@ -37,6 +40,8 @@ from codedgrad.errors import InvalidCode
 
 __all__ = [
     "bernoulli_residual",
+    "clairvoyant",
+    "clairvoyant_whole",
     "convergence",
     "expander_residual",
     "latency_to_beat_ring",
@@ -45,6 +50,7 @@ __all__ = [
     "one_step_residual",
     "relay_load",
     "repetition_residual",
+    "ring_bound",
     "ring_seconds",
     "shrink",
     "star_compute",

@@ -7,6 +7,7 @@ a new scheme is one file and one line in `SCHEMES`.
 from collections.abc import Mapping
 
 from codedgrad.core.plan import Scheme
+from codedgrad.schemes.auto import Auto, auto
 from codedgrad.schemes.bernoulli import bernoulli
 from codedgrad.schemes.build import Family, build_from, parse
 from codedgrad.schemes.clustered import clustered
@@ -27,6 +28,7 @@ from codedgrad.schemes.uncoded import uncoded
 SCHEMES: dict[str, Family] = {
     family.__name__: family
     for family in (
+        auto,
         uncoded,
         ignore,
         fractional,
@@ -65,11 +67,13 @@ def build(
 
 __all__ = [
     "SCHEMES",
+    "Auto",
     "Coded",
     "CodedReduce",
     "Dynamic",
     "Heterogeneous",
     "TwoStage",
+    "auto",
     "bernoulli",
     "build",
     "clustered",

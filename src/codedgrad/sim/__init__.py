@@ -1,9 +1,11 @@
 """Simulation: the real coordinator in virtual time, and a fast path in arrays.
 
 `compare` runs several schemes on the same delays; `train` carries real gradients in
-virtual time; `Simulator` is the driver itself.
+virtual time; `Simulator` is the driver itself; `bounds_of` says how fast any scheme
+could have been.
 """
 
+from codedgrad.sim.bounds import Bounds, bounds_of, clairvoyant_of
 from codedgrad.sim.driver import Payload, Simulator, Step, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome
 from codedgrad.sim.machine import Machine
@@ -21,6 +23,7 @@ from codedgrad.sim.trees import (
 )
 
 __all__ = [
+    "Bounds",
     "Gradient",
     "Machine",
     "Network",
@@ -32,6 +35,8 @@ __all__ = [
     "Training",
     "Update",
     "Watch",
+    "bounds_of",
+    "clairvoyant_of",
     "compare",
     "counted_seconds",
     "end_times",

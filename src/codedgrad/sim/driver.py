@@ -386,7 +386,8 @@ class Simulator:
 
     def _take(self, number: int, order: Order) -> None:
         worker = self._workers[number]
-        if worker.task is not None and not self.capabilities.orders_during_part:
+        is_busy = worker.task is not None or bool(worker.waiting)  # in turn
+        if is_busy and not self.capabilities.orders_during_part:
             worker.waiting.append(order)
         else:
             for report in worker.session.order(order):

@@ -26,7 +26,7 @@ from codedgrad.torch.pictures import Pictures
 from codedgrad.torch.report import Report
 from codedgrad.torch.train import Coded, train
 
-__all__ = ["Rehearsal", "Trial", "Watcher"]
+__all__ = ["Rehearsal", "Trial", "Watcher", "network"]
 
 Watcher: TypeAlias = Callable[[Report, float], None]
 """Is told every step and the accuracy after it."""
@@ -105,21 +105,7 @@ class Rehearsal:
             return self._train(coded, path, watch)
 
     def _job(self) -> Callable[[], Job]:
-        (images, labels), classes = self.data.train, self.data.classes
-        seed, batch_size, shuffle = self.seed, self.batch_size, self.shuffle
-
-        def job() -> Job:
-            torch.manual_seed(seed)
-            model = nn.Sequential(
-                nn.Linear(images.shape[1], _HIDDEN),
-                nn.ReLU(),
-                nn.Dropout(0.1),
-                nn.Linear(_HIDDEN, classes),
-            )
-            data = images, labels
-            return Job(model, F.cross_entropy, data, batch_size, shuffle=shuffle)
-
-        return job
+        return network(self.data, self.batch_size, self.seed, self.shuffle)
 
     def _train(self, coded: Coded, path: Path, watch: Watcher | None) -> Trial:
         optimizer = torch.optim.AdamW(coded.model.parameters(), lr=_RATE)
@@ -149,3 +135,23 @@ class Rehearsal:
             right = (model(images).argmax(1) == labels).sum().item()
         model.train()
         return float(right) / len(labels)
+
+
+def network(
+    data: Pictures, batch_size: int, seed: int, shuffle: bool = True
+) -> Callable[[], Job]:
+    """Return what makes the job of a small network on pictures."""
+    (images, labels), classes = data.train, data.classes
+
+    def job() -> Job:
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Linear(images.shape[1], _HIDDEN),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(_HIDDEN, classes),
+        )
+        samples = images, labels
+        return Job(model, F.cross_entropy, samples, batch_size, shuffle=shuffle)
+
+    return job

@@ -13,6 +13,7 @@ from codedgrad.trace.metrics import (
     Waiting,
     ended_steps,
     reports,
+    settled_steps,
 )
 from codedgrad.trace.read import Trace, read
 from codedgrad.trace.replay import Difference, replay
@@ -48,5 +49,6 @@ __all__ = [
     "read_run",
     "replay",
     "reports",
+    "settled_steps",
     "write_manifest",
 ]

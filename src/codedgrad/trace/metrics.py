@@ -15,6 +15,7 @@ where progress is reported, what messages take on their way is not in them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,16 @@ from codedgrad.errors import BrokenPlan, InvalidTrace
 from codedgrad.trace.format import Entry
 from codedgrad.trace.read import Trace
 
-__all__ = ["Reporter", "StepReport", "Waiting", "ended_steps", "reports"]
+__all__ = [
+    "Reporter",
+    "StepReport",
+    "Waiting",
+    "ended_steps",
+    "reports",
+    "settled_steps",
+]
+
+_REMEMBERED = 64  # steps for which late messages are still told to the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,16 @@ def ended_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
     """
     for record, end, _ in _rebuilt(trace):
         yield record, end
+
+
+def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
+    """Return the steps in order, each when no late message can be told to it."""
+    waiting: deque[tuple[Record, Combine | GiveUp]] = deque()
+    for ended in ended_steps(trace):
+        waiting.append(ended)
+        if len(waiting) > _REMEMBERED:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def reports(trace: Trace) -> list[StepReport]:

@@ -5,6 +5,7 @@ Simulations are `compared`; runs, traces and recordings are read as subjects, of
 """
 
 from codedgrad.view.comparison import Row, compared, verdict
+from codedgrad.view.distances import Distance, about_bounds
 from codedgrad.view.live import LiveView
 from codedgrad.view.reading import read_subject, read_subjects
 from codedgrad.view.report import check_page, default_page, save_page, write_page
@@ -16,11 +17,13 @@ from codedgrad.view.timeline import check_timeline, write_timeline
 from codedgrad.view.verdicts import caveats, verdict_on
 
 __all__ = [
+    "Distance",
     "Fate",
     "LiveView",
     "Row",
     "Subject",
     "Summary",
+    "about_bounds",
     "caveats",
     "check_page",
     "check_plot",

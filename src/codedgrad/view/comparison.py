@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from codedgrad.core import Scheme
-from codedgrad.sim import Result
+from codedgrad.sim import Bounds, Result
+from codedgrad.view.distances import Distance, distance
 
 __all__ = ["Ratio", "Row", "compared", "mean_error", "ratio", "verdict"]
 
@@ -72,12 +73,14 @@ class Row:
         figures: `Result.summary()`.
         load: Largest number of uncoded loads that a worker computes.
         ratio: To the first scheme; None for the first itself.
+        distance: To the best possible, if that was asked for.
     """
 
     result: Result
     figures: dict[str, float]
     load: float
     ratio: Ratio | None
+    distance: Distance | None = None
 
     @property
     def scheme(self) -> Scheme:
@@ -99,17 +102,26 @@ class Row:
         return self.scheme.name
 
 
-def compared(results: Sequence[Result]) -> list[Row]:
-    """Return a row for every result; the first is what the others are compared with."""
+def compared(
+    results: Sequence[Result], bounds: Sequence[Bounds] | None = None
+) -> list[Row]:
+    """Return a row for every result; the first is what the others are compared with.
+
+    Args:
+        results: Of `compare`.
+        bounds: Of `bounds_of`, for the same schemes and delays.
+    """
     first = results[0]
+    limits: Sequence[Bounds | None] = bounds or [None] * len(results)
     return [
         Row(
             result,
             result.summary(),
             load=load_of(result.scheme),
             ratio=None if result is first else ratio(result, first),
+            distance=None if limit is None else distance(result, limit),
         )
-        for result in results
+        for result, limit in zip(results, limits, strict=True)
     ]
 
 

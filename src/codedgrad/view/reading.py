@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,17 +17,16 @@ from codedgrad.trace import (
     StepReport,
     Trace,
     Waiting,
-    ended_steps,
     read,
     read_run,
     reports,
+    settled_steps,
 )
 from codedgrad.view.subjects import Bools, Fate, Floats, Outcome, Subject, shown
 
-__all__ = ["outcomes", "read_subject", "read_subjects", "settled_steps"]
+__all__ = ["outcomes", "read_subject", "read_subjects"]
 
 _RECORDINGS = (".csv", ".npy", ".parquet")
-_REMEMBERED = 64  # steps for which late messages are still told to the record
 _MOST = 1_000_000  # workers or parts; nobody has more, but a file may say anything
 
 
@@ -194,16 +192,6 @@ def _losses(trace: Trace, steps: int) -> Iterator[tuple[int, int]]:
             if 0 <= worker < trace.header.workers:
                 yield row, worker
         row += sum(isinstance(c, Combine | GiveUp) for c in entry.commands)
-
-
-def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
-    """Return the steps in order, each when no late message can be told to it."""
-    waiting: deque[tuple[Record, Combine | GiveUp]] = deque()
-    for ended in ended_steps(trace):
-        waiting.append(ended)
-        if len(waiting) > _REMEMBERED:
-            yield waiting.popleft()
-    yield from waiting
 
 
 def outcomes(record: Record) -> Iterator[Outcome]:

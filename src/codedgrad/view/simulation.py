@@ -31,24 +31,28 @@ FORMATS = (".png", ".svg", ".pdf")
 def table(rows: Sequence[Row]) -> Table:
     """Return the table of a comparison; it fits 80 columns.
 
+    Distances to the best possible take the place of p99.
+
     Args:
         rows: As `compared` makes them.
     """
     residual = not all(row.is_exact for row in rows)
-    shown = Table(box=None, pad_edge=False, padding=(0, 1 if residual else 2, 0, 0))
+    bound = any(row.distance is not None for row in rows)
+    gap = 1 if residual or bound else 2
+    shown = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     shown.add_column("scheme", overflow="fold")
-    for name in _columns(len(rows) > 1, residual):
+    for name in _columns(len(rows) > 1, bound, residual):
         shown.add_column(Text(name), justify="right", no_wrap=True)
     digits = _digits(row.figures["mean_seconds"] for row in rows)
-    for row, ratio in zip(rows, _ratios(rows), strict=True):
+    marked = _ratios(rows), _distances(rows)
+    for row, ratio, distances in zip(rows, *marked, strict=True):
         figures = row.figures
-        cells = [
-            f"{row.load:.1f}x",
-            _number(figures["mean_seconds"], digits),
-            _number(figures["p99_seconds"], digits),
-        ]
+        cells = [f"{row.load:.1f}x", _number(figures["mean_seconds"], digits)]
+        if not bound:
+            cells.append(_number(figures["p99_seconds"], digits))
         if len(rows) > 1:
             cells.append(ratio)
+        cells += distances
         cells += [_number(figures["work"], 2), _number(100 * figures["exact"], 1)]
         if residual:
             cells.append(_number(figures["residual"], 3))
@@ -64,11 +68,23 @@ def _ratios(rows: Sequence[Row]) -> list[str]:
     return [text + mark for text, mark in zip(texts, marks, strict=True)]
 
 
-def _columns(several: bool, residual: bool) -> list[str]:
+def _distances(rows: Sequence[Row]) -> list[list[str]]:
+    """Return the two distances; those that are not comparable are marked."""
+    known = [row.distance for row in rows]
+    alike = all(d is None or d.is_comparable for d in known)
+    marks = ["" if alike else " " if d and d.is_comparable else "*" for d in known]
+    return [
+        [] if d is None else [_number(each, 3) + mark for each in (d.fluid, d.whole)]
+        for d, mark in zip(known, marks, strict=True)
+    ]
+
+
+def _columns(several: bool, bound: bool, residual: bool) -> list[str]:
     ratio = ["vs first"] if several else []
     last = ["residual\n/parts"] if residual else []
-    times = ["mean\nstep [s]", "p99\n[s]"]
-    return ["load", *times, *ratio, "work\n/parts", "exact\n[%]", *last]
+    tail = ["/fluid", "/whole"] if bound else []
+    times = ["mean\nstep [s]"] if bound else ["mean\nstep [s]", "p99\n[s]"]
+    return ["load", *times, *ratio, *tail, "work\n/parts", "exact\n[%]", *last]
 
 
 def _digits(seconds: Iterable[float]) -> int:

@@ -24,8 +24,8 @@ from codedgrad.core import (
 )
 from codedgrad.core.history import Stretch
 from codedgrad.core.state import SegmentState
-from codedgrad.trace import Trace
-from codedgrad.view.reading import outcomes, settled_steps
+from codedgrad.trace import Trace, settled_steps
+from codedgrad.view.reading import outcomes
 from codedgrad.view.report import check_target, save_text
 from codedgrad.view.subjects import Fate, Subject
 

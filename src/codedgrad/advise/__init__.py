@@ -1,0 +1,41 @@
+"""Which scheme for this cluster, and who is slow.
+
+`plan` compares what may help on what is known of a cluster (`source_from`) and
+`advice_on` says it in words; `probe` measures a cluster beforehand. `who_is_slow` finds
+who is slow in a run, a trace or a recording (`read_paces`), a `Watcher` while it runs.
+"""
+
+from codedgrad.advise.planning import Asked, Planned, plan
+from codedgrad.advise.planning_sources import Source, source_from
+from codedgrad.advise.planning_words import Advice, advice_on
+from codedgrad.advise.probing import Probe, probe, read_probe, write_probe
+from codedgrad.advise.slow_words import said
+from codedgrad.advise.slowness import who_is_slow
+from codedgrad.advise.times import Paces, paces_of_matrix, paces_of_trace, read_paces
+from codedgrad.advise.verdicts import Kind, Slowness, Standing, Verdict
+from codedgrad.advise.watching import Watcher
+
+__all__ = [
+    "Advice",
+    "Asked",
+    "Kind",
+    "Paces",
+    "Planned",
+    "Probe",
+    "Slowness",
+    "Source",
+    "Standing",
+    "Verdict",
+    "Watcher",
+    "advice_on",
+    "paces_of_matrix",
+    "paces_of_trace",
+    "plan",
+    "probe",
+    "read_paces",
+    "read_probe",
+    "said",
+    "source_from",
+    "who_is_slow",
+    "write_probe",
+]

@@ -1,0 +1,166 @@
+r"""What a trace says about its workers: seconds for the uncoded load, and the share.
+
+A worker takes $x \, ((1 - f) + f \ell)$ seconds for $\ell$ times the uncoded load. One
+load cannot tell $f$. Two can: what was done by each report of a worker in a step, or
+the loads it had in several steps. The $f$ taken is that for which the logarithms of
+$x$, within such a group, are nearest to their median, in absolute terms.
+
+Who was not waited for has told a lower bound, and that is what is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.core import Record
+from codedgrad.core.history import per_part
+from codedgrad.delays import Matrix
+from codedgrad.errors import InvalidTrace
+from codedgrad.trace import Trace, ended_steps
+
+__all__ = ["Seen", "best_share", "seen_in"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Group: TypeAlias = list[tuple[float, float]]  # (uncoded loads, seconds)
+
+_FEW = 10  # groups, below which there is no telling
+_SHARES = np.linspace(0.0, 1.0, 201)
+_SHORTEST = 1e-9  # seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a trace tells.
+
+    Attributes:
+        matrix: Seconds for the uncoded load.
+        share: What grows with the load, if loads differed; else None.
+        pieces: Parts in the uncoded load.
+        bounds: Of the seconds, the share that are lower bounds.
+        filled: Of the seconds, the share that nobody saw: a worker was gone, or asked
+            nothing. Its median stands there.
+    """
+
+    matrix: Matrix
+    share: float | None
+    pieces: float
+    bounds: float
+    filled: float
+
+
+def seen_in(trace: Trace, share: float | None = None) -> Seen:
+    """Return what a trace tells.
+
+    Args:
+        trace: Of any scheme.
+        share: What grows with the load, if it is known.
+    """
+    workers, pieces = trace.header.workers, trace.header.parts / trace.header.workers
+    records = [record for record, _ in list(ended_steps(trace))]
+    if not records:
+        raise InvalidTrace("the trace", "has no step that has ended")
+    found = best_share(_groups(records, workers, pieces)) if share is None else share
+    seconds = np.full((len(records), workers), np.nan)
+    bound = np.zeros(seconds.shape, dtype=np.bool_)
+    for row, record in enumerate(records):
+        for worker in range(workers):
+            x, is_bound = _uncoded(record, worker, 1.0 if found is None else found,
+                                   pieces)  # fmt: skip
+            seconds[row, worker], bound[row, worker] = x, is_bound
+    missing = np.isnan(seconds)
+    _fill(seconds, bound)
+    steps = np.array([record.step for record in records])
+    matrix = Matrix(steps, seconds, tuple(map(str, range(workers))))
+    return Seen(matrix, found, pieces, float(bound.mean()), float(missing.mean()))
+
+
+def best_share(groups: Sequence[Group]) -> float | None:
+    """Return the share that explains times at differing loads; None if few differ.
+
+    Args:
+        groups: (uncoded loads, seconds) of what should be equally fast.
+
+    Example:
+        >>> best_share([[(0.5, 1.75), (1.0, 2.0), (2.0, 2.5)]] * 10)
+        0.25
+    """
+    useful = [g for g in groups if len({load for load, _ in g}) > 1]
+    if len(useful) < _FEW:
+        return None
+    total = np.zeros(_SHARES.size)
+    for group in useful:
+        load, seconds = np.array(group).T
+        x = np.log(seconds) - np.log(1 - _SHARES[:, None] * (1 - load))
+        total += np.abs(x - np.median(x, axis=1, keepdims=True)).sum(axis=1)
+    return float(_SHARES[total.argmin()])
+
+
+def _groups(records: Sequence[Record], workers: int, pieces: float) -> list[Group]:
+    """Return groups within steps if there are enough, else within workers."""
+    within: list[Group] = []
+    across: list[Group] = [[] for _ in range(workers)]
+    for before, record in zip([None, *records], records, strict=False):
+        for worker in range(workers):
+            if before is not None and _is_busy(before, worker):
+                continue  # it may have begun late
+            stretches = record.stretches(worker)
+            if not stretches or not stretches[0].marks:
+                continue
+            start, marks = stretches[0].start, stretches[0].marks
+            group = [(done / pieces, at - start) for done, at in marks if at > start]
+            within.append(group)
+            if len(stretches) == 1 and not stretches[0].left:
+                across[worker] += group[-1:]
+    several = [group for group in within if len(group) > 1]
+    return several if len(several) >= _FEW else _in_tens(across)
+
+
+def _in_tens(across: Sequence[Group]) -> list[Group]:
+    """Cut the past of every worker into stretches, in which its speed changes less."""
+    size = max(4, max(map(len, across), default=0) // _FEW)
+    return [
+        group[first : first + size]
+        for group in across
+        for first in range(0, len(group), size)
+    ]
+
+
+def _is_busy(record: Record, worker: int) -> bool:
+    """Whether a worker had something in hand when a step ended."""
+    seen = record.observe(worker)
+    return seen is not None and seen.is_censored
+
+
+def _uncoded(
+    record: Record, worker: int, share: float, pieces: float
+) -> tuple[float, bool]:
+    """Return seconds for the uncoded load, and whether it may have been more."""
+    seen = record.observe(worker)
+    if seen is None:
+        return np.nan, False
+    x = least = 0.0
+    if seen.done:
+        x = per_part(seen.seconds, seen.done, share, pieces)
+    if seen.is_censored:
+        least = per_part(seen.elapsed, seen.done + seen.pending, share, pieces)
+    most = max(x, least)
+    return (most, least > x) if most > _SHORTEST else (np.nan, False)
+
+
+def _fill(seconds: Floats, bound: NDArray[np.bool_]) -> None:
+    """Put medians where nothing was seen, and where a lower bound is below them."""
+    for worker, column in enumerate(seconds.T):
+        sure = column[~np.isnan(column) & ~bound[:, worker]]
+        known = sure if sure.size else column[~np.isnan(column)]
+        if not known.size:
+            problem = f"worker {worker} never computed anything in it"
+            raise InvalidTrace("the trace", f"{problem}; plan from a longer one")
+        median = float(np.median(known))
+        column[np.isnan(column)] = median
+        low = bound[:, worker] & (column < median)
+        column[low] = median

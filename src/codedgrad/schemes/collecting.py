@@ -1,0 +1,214 @@
+"""Getting the sums in: who is asked for what, and until when that is waited for.
+
+A sum is asked for in three moments. A worker that will not be given more is asked before
+it has closed what it is at, which saves a round trip. When every part is done by
+somebody, a disjoint cover is chosen from what is there, and what of it is not on its way
+is asked for. And where sending takes long, whoever runs dry is asked at once.
+
+Whoever owes a sum past its deadline is silent: what it has is not counted on until it
+speaks again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from codedgrad.core.cover import best_cover
+from codedgrad.core.events import MessageArrived
+from codedgrad.core.orders import Orders
+from codedgrad.core.plan import Finish
+from codedgrad.core.state import MessageState, State
+from codedgrad.schemes.hands import Hands
+from codedgrad.schemes.pacing import Forecast
+
+__all__ = ["Sums"]
+
+_TRIPS, _SENDINGS, _OF_STEP = 10.0, 3.0, 0.25  # what a deadline is made of
+_LONG = 0.1  # of a step: sending takes long
+
+
+class Sums:
+    """The sums of a step.
+
+    Args:
+        hands: What everybody has.
+        forecast: What the step is expected to be like.
+
+    Attributes:
+        is_early: Whether whoever runs dry is asked at once.
+    """
+
+    def __init__(self, hands: Hands, forecast: Forecast) -> None:
+        self._hands = hands
+        self._forecast = forecast
+        self._due: dict[int, float] = {}  # pending message -> when it should be here
+        self._borders: dict[int, int] = {}  # segment -> parts it is counted on for
+        self.is_early = forecast.sending > _LONG * forecast.step > 0.0
+
+    @property
+    def until(self) -> float:
+        """The first deadline; inf if there is none."""
+        return min(self._due.values(), default=math.inf)
+
+    # -- asking ----------------------------------------------------------------------
+
+    def ask(
+        self, state: State, orders: Orders, worker: int, some: Sequence[int] = ()
+    ) -> None:
+        """Ask a worker for a sum, as soon as it is closed: of all that is unsent.
+
+        What has a part that another segment of the same worker has is asked for apart.
+        """
+        hand = self._hands[worker]
+        groups: list[tuple[list[int], set[int]]] = []
+        for id_ in some or hand.unsent:
+            parts = self._parts(state, id_)
+            if not parts:
+                continue
+            for ids, held in groups:
+                if held.isdisjoint(parts):
+                    break
+            else:
+                groups.append((ids := [], held := set()))
+            ids.append(id_)
+            held.update(parts)
+        for ids, _ in groups:
+            hand.unsent = [id_ for id_ in hand.unsent if id_ not in ids]
+            self._due[orders.upload(worker, ids)] = math.inf
+
+    def _parts(self, state: State, segment: int) -> tuple[int, ...]:
+        """Return the parts that a segment has, or may have once it is closed."""
+        known = state.segments.get(segment)
+        if known is None:
+            return self._hands.given[segment]
+        return known.merged if known.closed else known.segment.parts
+
+    def limit(self, state: State) -> float:
+        """Return until when an answer that takes no work is waited for."""
+        forecast = self._forecast
+        step = forecast.step or state.now - state.started
+        usual = _TRIPS * self._hands.trip + _SENDINGS * forecast.sending
+        return state.now + max(usual, _OF_STEP * step)
+
+    # -- what comes of it ------------------------------------------------------------
+
+    def close(self, state: State, worker: int) -> None:
+        """Note that a segment of a worker is closed: what waited for it should come."""
+        for id_, at in self._due.items():
+            message = state.messages[id_]
+            if (
+                message.worker == worker
+                and math.isinf(at)
+                and _is_there(state, message)
+            ):
+                self._due[id_] = self.limit(state)
+
+    def arrive(self, event: MessageArrived) -> None:
+        """Note a sum that has come."""
+        self._due.pop(event.message, None)
+
+    def forget(self, state: State) -> None:
+        """Note that some will never come."""
+        self._due = {m: at for m, at in self._due.items() if state.messages[m].pending}
+
+    def expire(self, state: State) -> bool:
+        """Call those silent whose deadline has passed; return whether there are any."""
+        over = [id_ for id_, at in self._due.items() if at <= state.now]
+        for id_ in over:
+            del self._due[id_]
+            message = state.messages[id_]
+            if message.pending and message.finite:  # else it is here, and doubted
+                self._hands[message.worker].strike()
+        return bool(over)
+
+    def is_as_expected(self, state: State, segment: int) -> bool:
+        """Whether a segment has closed where the cover counts on it to."""
+        return self._borders.get(segment, -1) == state.segments[segment].done
+
+    # -- the cover -------------------------------------------------------------------
+
+    def finish(self, state: State) -> Finish | None:
+        """Return the end of the step, if what is here makes a disjoint cover."""
+        if state.ledger.uncovered:
+            return None
+        rows = {id_: tuple(state.row(id_)) for id_ in state.heard}
+        heard = [id_ for id_, row in rows.items() if row]
+        if sum(map(len, rows.values())) > state.parts:
+            cover = best_cover(rows, state.parts)
+            if cover.left:
+                return None
+            heard = list(cover.units)
+        return Finish(tuple((id_, 1.0) for id_ in sorted(heard)), 0.0)
+
+    def collect(
+        self, state: State, orders: Orders, unused: set[int]
+    ) -> tuple[int, ...]:
+        """Choose a cover and ask for what of it is not on its way.
+
+        Args:
+            state: In which every part is done by somebody.
+            orders: Where to ask.
+            unused: Segments that are not to be used.
+
+        Returns:
+            Parts that have to be done once more: no cover has them.
+        """
+        messages, segments = self._units(state, unused)
+        units = {**messages, **segments}
+        chosen: Sequence[int] = list(units)
+        if sum(map(len, units.values())) != state.parts:
+            cover = best_cover(units, state.parts)
+            if cover.left:
+                return cover.left
+            chosen = cover.units
+        self._borders.clear()
+        wanted: dict[int, list[int]] = {}
+        for id_ in chosen:
+            if id_ in segments:
+                wanted.setdefault(state.segments[id_].segment.worker, []).append(id_)
+                self._settle(state, orders, id_)
+            elif state.messages[id_].arrived is None:
+                for segment in state.messages[id_].segments:
+                    self._settle(state, orders, segment)
+                self._due[id_] = min(self._due.get(id_, math.inf), self.limit(state))
+        before = set(self._due)
+        for worker, ids in wanted.items():
+            self.ask(state, orders, worker, ids)
+        for id_ in self._due.keys() - before:
+            self._due[id_] = self.limit(state)
+        return ()
+
+    def _units(
+        self, state: State, unused: set[int]
+    ) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
+        """Return the parts of messages, and of segments in no message."""
+        messages: dict[int, tuple[int, ...]] = {}
+        asked = set(unused)
+        for id_, message in state.messages.items():
+            if message.gone:
+                continue
+            asked.update(message.segments)
+            if message.arrived is not None or not self._hands[message.worker].silent:
+                merged = [state.segments[s].merged for s in message.segments]
+                if any(merged):
+                    messages[id_] = tuple(part for parts in merged for part in parts)
+        segments = {
+            id_: known.merged
+            for id_, known in state.segments.items()
+            if id_ not in asked and known.done and not known.gone
+            if not self._hands[known.segment.worker].silent
+        }
+        return messages, segments
+
+    def _settle(self, state: State, orders: Orders, segment: int) -> None:
+        """Have a segment closed where it is."""
+        known = state.segments[segment]
+        self._borders[segment] = known.done
+        if not known.closed and known.keep > known.done:
+            orders.cut(known.segment.worker, segment)
+            self._hands[known.segment.worker].drop(segment)
+
+
+def _is_there(state: State, message: MessageState) -> bool:
+    return all(state.segments[id_].closed for id_ in message.segments)

@@ -1,0 +1,190 @@
+r"""Lists of parts for workers that give one answer a call: even, uneven, repeated.
+
+Part $j$ belongs to worker $g$, in whose block of $c$ parts it is, and may be asked of
+$g, g - 1, \dots, g - r + 1$ on the ring; of everybody if $r = n$.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.codes.decoders import Floats
+from codedgrad.schemes.levelling import level, level_on_ring, trimmed
+from codedgrad.schemes.staging_shares import even
+
+__all__ = ["Lists", "Places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Who is asked for what: disjoint lists, each of one worker or of several.
+
+    Attributes:
+        parts: Of every list.
+        workers: Who is asked for it.
+    """
+
+    parts: tuple[tuple[int, ...], ...]
+    workers: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Who may be asked for which part.
+
+    Attributes:
+        workers: $n$.
+        parts: $k = c n$.
+        copies: $r$.
+        holders: Who may be asked for a part, by part.
+
+    Example:
+        >>> places = Places(3, 6, 3, ((0, 1, 2),) * 6)
+        >>> places.even([0, 2]).parts
+        ((0, 1, 2), (3, 4, 5))
+        >>> places.uneven([0, 1, 2], np.zeros(3), np.array([1.0, 1.0, 4.0])).parts
+        ((0, 1, 2), (3, 4, 5))
+    """
+
+    workers: int
+    parts: int
+    copies: int
+    holders: tuple[tuple[int, ...], ...] = field(compare=False, repr=False)
+
+    @property
+    def unit(self) -> int:
+        """Parts in the uncoded load, $c$."""
+        return self.parts // self.workers
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether everybody may be asked for everything."""
+        return self.copies == self.workers
+
+    def block(self, worker: int) -> range:
+        """Return the parts that belong to a worker."""
+        return range(worker * self.unit, (worker + 1) * self.unit)
+
+    # -- one worker a list -----------------------------------------------------------
+
+    def even(self, there: Sequence[int]) -> Lists:
+        """Return lists of one length, as far as that can be."""
+        if self.everywhere:
+            cut = even(range(self.parts), len(there))
+            return _lists(dict(zip(there, cut, strict=True)))
+        if len(there) == self.workers:
+            return _lists({worker: tuple(self.block(worker)) for worker in there})
+        return self.uneven(there, np.zeros(len(there)), np.ones(len(there)))
+
+    def uneven(self, there: Sequence[int], fixed: Floats, pace: Floats) -> Lists:
+        """Return lists that are done as soon as can be.
+
+        Args:
+            there: Who can be asked; whoever would be too slow has no list.
+            fixed: Seconds until each begins, (there,).
+            pace: Seconds each takes for a part, (there,); above 0.
+        """
+        if not self.everywhere:
+            return self._on_ring(list(there), fixed, pace)
+        found = level(fixed, pace, self.parts, np.zeros(0))
+        loads = trimmed(found.room, fixed, pace, self.parts).tolist()
+        borders = pairwise(accumulate(loads, initial=0))
+        cut = [tuple(range(low, high)) for low, high in borders]
+        return _lists(dict(zip(there, cut, strict=True)))
+
+    def _on_ring(self, there: list[int], fixed: Floats, pace: Floats) -> Lists:
+        n = self.workers
+        free, speed = np.full(n, np.inf), np.ones(n)
+        free[there], speed[there] = fixed, pace
+        is_held = [
+            bool(np.isfinite(free[list(self.holders[self.block(g)[0]])]).any())
+            for g in range(n)
+        ]
+        waiting = np.where(is_held, self.unit, 0)
+        none = np.zeros(0), np.zeros(0, dtype=np.intp)
+        found = level_on_ring(free, speed, waiting, *none, self.copies)
+        taken, left = self._handed(found.room)
+        for part in left:  # what going round the ring once has not found room for
+            able = [w for w in self.holders[part] if np.isfinite(free[w])]
+            ends = [free[w] + (len(taken[w]) + 1) * speed[w] for w in able]
+            if able:
+                taken[able[int(np.argmin(ends))]].append(part)
+        return _lists({w: tuple(sorted(parts)) for w, parts in enumerate(taken)})
+
+    def _handed(self, room: NDArray[np.intp]) -> tuple[list[list[int]], list[int]]:
+        """Return everybody's parts, and those left: its own first, then the next ones.
+
+        Nobody who comes later on the ring may take a worker's own.
+        """
+        n, start = self.workers, int(np.argmax(room))
+        left = [list(self.block(worker)) for worker in range(n)]
+        taken: list[list[int]] = [[] for _ in range(n)]
+        for worker in (*range(start, n), *range(start)):
+            spare = int(room[worker])
+            for ahead in range(self.copies):
+                block = left[(worker + ahead) % n]
+                cut = block[:spare]
+                taken[worker] += cut
+                spare -= len(cut)
+                del block[: len(cut)]
+        return taken, [part for block in left for part in block]
+
+    # -- several workers a list ------------------------------------------------------
+
+    def can_repeat(self, tolerance: int) -> bool:
+        """Whether groups of `tolerance` + 1 may be asked for the same.
+
+        On a ring s + 1 neighbours have r - s blocks in common, and need s + 1.
+        """
+        size = tolerance + 1
+        if self.everywhere:
+            return 2 * size <= self.workers
+        return self.workers % size == 0 and self.copies >= 2 * tolerance + 1
+
+    def repeated(self, there: Sequence[int], x: Floats, tolerance: int) -> Lists:
+        """Return one list for every group, slow workers with fast ones.
+
+        Args:
+            there: Who can be asked.
+            x: Seconds each should take for the uncoded load, (there,).
+            tolerance: One less than the workers of a group.
+        """
+        size = tolerance + 1
+        if not self.everywhere:
+            return self._neighbours(dict(zip(there, x.tolist(), strict=True)), size)
+        count = max(1, len(there) // size)
+        groups: list[list[int]] = [[] for _ in range(count)]
+        for place, index in enumerate(np.argsort(x, kind="stable").tolist()):
+            turn, number = divmod(place, count)
+            groups[number if turn % 2 == 0 else count - 1 - number].append(there[index])
+        lists = tuple(even(range(self.parts), count))
+        return Lists(lists, tuple(tuple(sorted(group)) for group in groups))
+
+    def _neighbours(self, x: Mapping[int, float], size: int) -> Lists:
+        """Return neighbours on the ring, begun where the last group is the earliest."""
+        n = self.workers
+
+        def groups(first: int) -> list[tuple[int, ...]]:
+            firsts = range(first, n + first, size)
+            return [tuple(w % n for w in range(g, g + size)) for g in firsts]
+
+        def last(first: int) -> float:
+            return max(min(x.get(w, np.inf) for w in group) for group in groups(first))
+
+        lists, workers = [], []
+        for group in groups(min(range(size), key=last)):
+            if there := tuple(worker for worker in group if worker in x):
+                blocks = [(group[-1] + ahead) % n for ahead in range(size)]
+                lists.append(tuple(part for b in blocks for part in self.block(b)))
+                workers.append(there)
+        return Lists(tuple(lists), tuple(workers))
+
+
+def _lists(parts: Mapping[int, tuple[int, ...]]) -> Lists:
+    some = {worker: cut for worker, cut in parts.items() if cut}
+    return Lists(tuple(some.values()), tuple((worker,) for worker in some))
