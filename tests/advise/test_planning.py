@@ -69,7 +69,7 @@ def se() -> Planned:
 @pytest.fixture(scope="module")
 def opaque() -> Planned:
     """Heavy tails, a tenth of which grows with the load, and nobody knows how far."""
-    asked = Asked(share=0.1, workers=32, steps=60, machine=Machine(progress=False))
+    asked = Asked(share=0.1, workers=32, steps=40, machine=Machine(progress=False))
     return plan(source_of_delays([HEAVY]), asked)
 
 
@@ -106,7 +106,7 @@ def test_opaque_heavy_tails_call_for_a_code(opaque: Planned) -> None:
     assert codes[0].candidate.text == "fractional(tolerance=3)"
     assert advice.chosen.seconds < 0.6 * _of(opaque, "uncoded")
     if not first.is_code:  # auto has become a code itself, and says which
-        assert "repeated" in first.reason
+        assert "every list with" in first.reason
 
 
 def _of(planned: Planned, text: str) -> float:
@@ -123,8 +123,8 @@ def test_no_alternative_on_a_recording_beats_what_is_advised(
     n, machine = x.shape[1], Machine()
     best = seconds_of("auto", Replay(x), n, len(x), machine)
     assert advice_on(planned).chosen.seconds == pytest.approx(best)
-    texts = ["uncoded", "two_stage", f"dynamic({n // 2}, 1)", "cyclic(1)", "cyclic(2)"]
-    texts += ["fractional(1)", "fractional(3)", "clustered(2, 1)"][: 3 if n < 6 else 4]
+    texts = ["uncoded", "two_stage", f"dynamic({n // 2}, 1)", "cyclic(1)"]
+    texts += ["fractional(1)", "fractional(3)"]
     waiting = seconds_of("uncoded", Replay(x), n, len(x), machine)
     for text in texts:
         taken = seconds_of(text, Replay(x), n, len(x), machine)
@@ -149,19 +149,19 @@ def test_no_alternative_for_opaque_workers_beats_what_is_advised(
     opaque: Planned,
 ) -> None:
     law = ShiftedExponential(floor=0.5, mean=0.5)
-    times = draw(law, steps=60, workers=32, seed=0)
+    times = draw(law, steps=40, workers=32, seed=0)
     x, machine = times.fixed + times.unit, Machine(progress=False)
     chosen = advice_on(opaque).chosen.seconds
-    for text in ("uncoded", "fractional(1)", "fractional(3)", "cyclic(3)", "two_stage",
+    for text in ("uncoded", "fractional(1)", "fractional(3)", "cyclic(2)", "two_stage",
                  "clustered(4, 2)", "dynamic(16, 1)"):  # fmt: skip
         parts = build(text, 32).parts
-        taken = seconds_of(text, Opaque(x, 0.1, parts), 32, 60, machine)
+        taken = seconds_of(text, Opaque(x, 0.1, parts), 32, 40, machine)
         assert taken >= 0.999 * chosen, text
 
 
 def test_a_calm_cluster_should_wait_for_all() -> None:
     calm = source_of_delays(["shifted-exponential(floor=1, mean=0.005)"])
-    advice = advice_on(plan(calm, Asked(steps=40, workers=6)))
+    advice = advice_on(plan(calm, Asked(steps=20, workers=4)))
     assert advice.sentence == "wait for all: nothing to gain here"
     assert advice.chosen.candidate.text == "uncoded"
     assert advice.codes.startswith("no code pays here")
@@ -192,13 +192,13 @@ def test_one_worker_has_nothing_to_gain() -> None:
 def test_what_is_left_out_could_not_have_won(drain: bool, share: float) -> None:
     source = source_of_delays([HEAVY])
     machine = Machine(drain=drain, latency=0.01)
-    planned = plan(source, Asked(share=share, steps=20, workers=8, machine=machine,
+    planned = plan(source, Asked(share=share, steps=16, workers=6, machine=machine,
                                  latency=0.01))  # fmt: skip
     best = min(score.seconds for score in planned.found.scores)
-    law = Replay(drawn(source.law, steps=20, workers=8, seed=0).seconds, share)
+    law = Replay(drawn(source.law, steps=16, workers=6, seed=0).seconds, share)
     assert planned.found.left_out
     for left in planned.found.left_out:
-        taken = seconds_of(left.candidate.text, law, 8, 20, machine)
+        taken = seconds_of(left.candidate.text, law, 6, 16, machine)
         assert left.least > best
         assert taken >= left.least - 1e-9, left.candidate.text
         assert taken > best
@@ -358,6 +358,21 @@ def test_who_was_not_waited_for_took_at_least_so_long(tmp_path: Path) -> None:
     assert "25 % of the times are lower bounds" in source.remarks[0]
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_late_worker_that_drains_into_the_next_step_does_not_look_slower(
+    share: float, tmp_path: Path
+) -> None:
+    x = np.ones((20, 4))
+    x[:, 0] = 1.6
+    times = Times((1 - share) * x, share * x)
+    seen = seen_in(trace_of("fractional(1)", times, tmp_path), share)
+    assert seen.bounds > 0
+    assert np.all(seen.matrix.seconds[:, 1:] == pytest.approx(1.0, abs=1e-6))
+    late = seen.matrix.seconds[:, 0]
+    assert late.max() <= 1.6 * 1.35
+    assert np.median(late) > 1.2
+
+
 def test_a_worker_that_was_gone_is_taken_at_its_median(tmp_path: Path) -> None:
     unit = np.ones((10, 4))
     unit[6:, 2] = np.inf
@@ -478,11 +493,11 @@ def test_a_trace_without_steps_is_refused(tmp_path: Path) -> None:
 
 
 def test_numbers_of_steps_come_from_the_recording() -> None:
-    x = np.ones((40, 4)) + 0.01 * np.random.default_rng(0).random((40, 4))
-    x[25:, 1] *= 2
+    x = np.ones((30, 4)) + 0.01 * np.random.default_rng(0).random((30, 4))
+    x[15:, 1] *= 2
     names = ("a", "b", "c", "d")
-    source = Source("own", Matrix(np.arange(100, 140), x, names), share=1.0)
+    source = Source("own", Matrix(np.arange(100, 130), x, names), share=1.0)
     advice = advice_on(plan(source, Asked()))
     (said,) = advice.slow
     assert said.startswith("worker 1 (b) takes 2 times as long as the others since")
-    assert said.endswith("step 125")
+    assert said.endswith("step 115")

@@ -9,7 +9,7 @@ import pytest
 from codedgrad.advise import Probe, probe, read_probe, write_probe
 from codedgrad.advise.probing import Work, nothing, steps_of, taken
 from codedgrad.advise.probing_plan import Measuring
-from codedgrad.core import Capabilities
+from codedgrad.core import Capabilities, Event, Progressed, WorkerLost
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Here
 from codedgrad.errors import InvalidOption, InvalidTrace, StepGivenUp
@@ -232,10 +232,11 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_step_that_is_given_up_says_so() -> None:
     class Loses(Here):
-        def next_event(self, timeout: float):  # type: ignore[no-untyped-def]
-            from codedgrad.core import WorkerLost
-
-            return WorkerLost(0, self.now())
+        def next_event(self, timeout: float) -> Event | None:
+            event = super().next_event(timeout)
+            if not isinstance(event, Progressed):
+                return event
+            return WorkerLost(0, event.at)
 
     with pytest.raises(StepGivenUp, match="lost workers"):
         probe(cut, Loses, 2, steps=1)

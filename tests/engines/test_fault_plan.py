@@ -1,6 +1,7 @@
 """Plans of faults and delays, without a process."""
 
 import math
+import signal
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from codedgrad.delays import Times
 from codedgrad.engines import FaultPlan, Local
 from codedgrad.engines.faults import CORRUPTIONS, Injector, away, mangle, spoil
-from codedgrad.engines.wire import Fired, Said, Sent
+from codedgrad.engines.wire import Fired, Left, Said, Sent, Told
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import NumpyJob
 
@@ -27,6 +28,8 @@ from codedgrad.jobs import NumpyJob
         (lambda p: p.stop(0, 0, math.inf), "stop: seconds = inf"),
         (lambda p: p.slow(0, 0, math.nan), "slow: seconds = nan"),
         (lambda p: p.corrupt(0, 0, "upside down"), "'upside down' is not known; try"),
+        (lambda p: p.kill(0, 0, on="sunday"), "kill: on = 'sunday' is not known; try"),
+        (lambda p: p.stop(0, 0, 1.0, on="sunday"), "stop: on = 'sunday' is not known"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(plan: object, complaint: str) -> None:
@@ -73,6 +76,11 @@ def test_workers_are_told_of_what_they_do_to_themselves_and_has_not_happened() -
     assert [str(fault) for fault in faults.for_workers()] == [
         "kill(worker=1, step=2)", "corrupt(worker=2, step=2)", "slow(worker=0, step=6)",
     ]  # fmt: skip
+
+
+def test_a_worker_strikes_itself_at_moments_that_only_it_knows() -> None:
+    faults = FaultPlan().kill(0, 1, on="held").stop(1, 1, 0.5, on="upload").kill(2, 1)
+    assert [fault.worker for fault in faults.for_workers()] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +160,49 @@ def test_a_fault_of_another_step_does_not_strike() -> None:
     worker.after_part(3, 1)
     assert worker.corruption(3) == ""
     assert said == []
+
+
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What a worker would have done to itself, which is this process here."""
+    found: list[int] = []
+    monkeypatch.setattr("os.kill", lambda pid, number: found.append(int(number)))
+    return found
+
+
+def test_a_sum_is_held_when_it_is_closed_and_nobody_has_asked_for_it(
+    signals: list[int],
+) -> None:
+    said: list[Said] = []
+    worker = injector(FaultPlan().kill(1, 2, on="held"), said)
+    for told, asked in (
+        (Told(2, 7, 3, closed=False), ()),  # still open
+        (Told(2, 7, 0, closed=True), ()),  # of nothing
+        (Told(2, 7, 3, closed=True), (7,)),
+        (Told(3, 7, 3, closed=True), ()),  # of another step
+        (Left(1), ()),
+    ):
+        worker.after_saying([told], asked, computed=3)
+    worker.after_part(2, 3)
+    assert (said, signals) == ([], [])
+    worker.after_saying([Told(2, 7, 3, closed=True)], (6,), computed=3)
+    assert (said, signals) == ([Fired(0)], [signal.SIGKILL])
+
+
+def test_before_a_message_the_root_hears_what_comes_before_it(
+    signals: list[int],
+) -> None:
+    heard: list[Said] = []
+    worker = injector(FaultPlan().stop(1, 2, 0.1, after=3, on="upload"), heard)
+    told = Told(2, 7, 3, closed=True)
+    before: list[Said] = [told]
+    worker.before_message(2, 2, before)  # too soon
+    worker.before_message(1, 3, before)  # another step
+    assert (heard, before, signals) == ([], [told], [])
+    worker.before_message(2, 3, before)
+    assert (heard, before, signals) == ([told, Fired(0)], [], [signal.SIGSTOP])
+    worker.before_message(2, 3, before)
+    assert signals == [signal.SIGSTOP]  # once
 
 
 def test_each_corruption_strikes_one_message() -> None:

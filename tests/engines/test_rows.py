@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from codedgrad.codes import from_matrix
 from codedgrad.core import Coordinator, Decodable, Segment, StepStarted
-from codedgrad.engines import Local
+from codedgrad.engines import Here, Local
 from codedgrad.engines.memory import Memory, Shape
 from codedgrad.engines.rows import _BLOCK, Rows, weighted_sum
 from codedgrad.engines.shared import Shared
@@ -49,8 +49,9 @@ def test_a_worker_has_twice_as_many_rows_as_sums_it_may_hold() -> None:
     assert shape.rows == 5 * 3 * 2
 
 
-def test_a_worker_may_hold_three_sums_unless_told_otherwise() -> None:
-    assert Local().capabilities.rows_per_worker == 3
+def test_a_worker_may_hold_eight_sums_unless_told_otherwise() -> None:
+    assert Local().capabilities.rows_per_worker == 8
+    assert Here().capabilities.rows_per_worker == 8
     assert Local(open_segments=7).capabilities.rows_per_worker == 7
 
 
@@ -62,14 +63,15 @@ def test_an_engine_without_room_for_a_sum_is_refused() -> None:
 def test_a_plan_that_holds_as_many_sums_as_there_is_room_for_is_carried_out() -> None:
     three_each = from_matrix(np.eye(6), 0, owner=(0, 0, 0, 1, 1, 1))
     scheme = Coded("three sums each", three_each, Decodable())
-    orders = Coordinator(scheme, Local().capabilities).handle(StepStarted(0, 0.0))
+    engine = Local(open_segments=3)
+    orders = Coordinator(scheme, engine.capabilities).handle(StepStarted(0, 0.0))
     assert len(orders) == 6 + 1  # and a timer
 
 
 def test_a_plan_that_holds_one_more_sum_is_broken() -> None:
     four_each = from_matrix(np.eye(8), 0, owner=(0, 0, 0, 0, 1, 1, 1, 1))
     scheme = Coded("four sums each", four_each, Decodable())
-    coordinator = Coordinator(scheme, Local().capabilities)
+    coordinator = Coordinator(scheme, Local(open_segments=3).capabilities)
     with pytest.raises(BrokenPlan, match="is one more than 3 sums"):
         coordinator.handle(StepStarted(0, 0.0))
 

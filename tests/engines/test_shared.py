@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codedgrad.engines.memory import Memory, Shape
+from codedgrad.engines.memory import Memory, Private, Shape
 from codedgrad.engines.shared import Shared, available_memory, sweep
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import Layout
@@ -110,6 +110,26 @@ def test_rows_and_versions_do_not_overlap() -> None:
     memory.close()
 
 
+def test_rows_that_nobody_fills_cost_nothing() -> None:
+    layout = Layout(parameters=1, gradient=1 << 20)  # 8 MB a row
+    shape = Shape.of(layout, workers=8, open_segments=8)
+    shared = Shared(shape.size, shape.least)
+    memory = Memory(shared, shape)
+    for worker in range(8):
+        memory.row(worker)[:] = 1.0
+    used = os.fstat(shared.fd).st_blocks * 512
+    assert shape.size > 1 << 30
+    assert used < 1.01 * 8 * shape.row_bytes
+    memory.close()
+
+
+def test_memory_of_one_process_may_be_longer_than_the_machine_has() -> None:
+    size = 1 << 42
+    private = Private(size)
+    private.array("float64", (3,), size - 64)[:] = 2.0
+    np.testing.assert_array_equal(private.array("float64", (3,), size - 64), 2.0)
+
+
 def test_workers_see_parameters_that_they_cannot_write() -> None:
     shape = Shape.of(Layout(parameters=5, gradient=5), workers=1, open_segments=1)
     memory = Memory(Shared(shape.size), shape)
@@ -164,7 +184,7 @@ def test_too_small_a_folder_is_noticed_at_start_with_what_is_needed(
     small_container: str,
 ) -> None:
     assert (
-        "refused: the workers need 12 MB of shared memory, /dev/shm has 1 MB left"
+        "refused: the workers need 28 MB of shared memory, /dev/shm has 1 MB left"
         in (small_container)
     )
     assert "try a larger one (docker run --shm-size=...)" in small_container

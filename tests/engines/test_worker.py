@@ -10,7 +10,7 @@ import pytest
 from codedgrad.core import Assign, Cut, Drop, Order, Segment, Task, Upload
 from codedgrad.engines import FaultPlan
 from codedgrad.engines.faults import Injector
-from codedgrad.engines.wire import Give, Left, Said, Sent, Told
+from codedgrad.engines.wire import Fired, Give, Left, Said, Sent, Told
 from codedgrad.engines.worker import PartFailed, Worker, is_finite
 from codedgrad.jobs import Layout
 
@@ -22,7 +22,12 @@ class Bench:
 
     layout = Layout(parameters=1, gradient=1)
 
-    def __init__(self, faults: FaultPlan | None = None) -> None:
+    def __init__(
+        self,
+        faults: FaultPlan | None = None,
+        delay: float = 0.0,
+        interrupts: bool = False,
+    ) -> None:
         self.rows = np.full((8, self.layout.message), np.nan)
         self.versions = np.arange(8.0)[:, None]
         self.began: SimpleQueue[tuple[int, int, float]] = SimpleQueue()
@@ -30,8 +35,8 @@ class Bench:
         self.said: SimpleQueue[list[Said]] = SimpleQueue()
         self.failed: PartFailed | None = None
         planned = [] if faults is None else faults.planned
-        injector = Injector(1, planned, np.zeros(1), np.zeros(1), self.said.put)
-        self.worker = Worker(1, self, self, self.said.put, injector)
+        injector = Injector(1, planned, np.zeros(1), np.full(1, delay), self.said.put)
+        self.worker = Worker(1, self, self, self.said.put, injector, interrupts)
         self.thread = Thread(target=self.run, daemon=True)
         self.thread.start()
 
@@ -242,6 +247,44 @@ def test_a_fault_on_purpose_spoils_what_is_sent_and_not_what_is_reported() -> No
         told, sent, *_ = bench.hears()
         assert told == Told(5, id_, 1, closed=True)
         assert sent == Sent(5, id_ + 1, ((id_, 1),), **wrong)
+    stop(bench)
+
+
+def test_a_fault_on_purpose_strikes_a_sum_that_is_held_or_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.kill", lambda pid, number: None)
+    bench = Bench(FaultPlan().kill(1, 5, on="held").kill(1, 5, on="upload"))
+    bench.give(Assign(5, segment(0, 7), None))
+    bench.at()
+    bench.end(1.0)
+    assert bench.hears() == [Told(5, 0, 1, closed=True), Left(1)]
+    assert bench.hears() == [Fired(0)]
+    bench.give(Assign(5, segment(1, 8), message=2))  # asked for from the start
+    bench.at()
+    bench.end(1.0)
+    assert bench.hears() == [Told(5, 1, 1, closed=True)]
+    assert bench.hears() == [Fired(1)]
+    assert bench.hears() == [Sent(5, 2, ((1, 1),), finite=True, size=3), Left(2)]
+    stop(bench)
+
+
+def test_a_delay_ends_when_its_part_is_abandoned_if_that_is_wanted() -> None:
+    bench = Bench(delay=3600.0, interrupts=True)
+    nap, naps = bench.worker._nap, SimpleQueue[float]()
+
+    def told_nap(task: Task, seconds: float) -> None:
+        naps.put(seconds)
+        nap(task, seconds)
+
+    bench.worker._nap = told_nap
+    bench.give(Assign(5, segment(0, 7, 8), message=1))
+    assert naps.get(timeout=PATIENCE) == 3600.0
+    bench.give(Drop(5, 1))
+    bench.at()
+    bench.end(1.0)  # it is computed all the same, and not merged
+    assert bench.hears() == [Left(1)]
+    bench.worker._nap = lambda task, seconds: None
     stop(bench)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from codedgrad.advise.planning_breakeven import BreakEven, break_even
 from codedgrad.advise.planning_candidates import candidates, pieces_for
 from codedgrad.advise.planning_search import Field, Search, search
+from codedgrad.advise.planning_seen import numbered
 from codedgrad.advise.planning_sources import Source, drawn, fitted, resized
 from codedgrad.delays import Delays, Matrix, Replay, Times, draw
 from codedgrad.errors import InvalidOption
@@ -226,7 +227,7 @@ def _of_law(
         matrix = drawn(law, steps=steps, workers=workers, seed=asked.seed)
         law = Replay(matrix.seconds, asked.share)
     where = _field(law, workers, steps, runs, asked.seed, machine, source)
-    names = tuple(map(str, range(workers)))
+    names = numbered(workers)
     return Setting(
         source, where, names, asked.share, matrix, None, tables, (), tuple(warnings)
     )

@@ -10,10 +10,11 @@ more until one pays or none can, so that it can be said whether codes pay.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from codedgrad.advise.planning_arms import arms_taken
 from codedgrad.advise.planning_candidates import Candidate
 from codedgrad.codes.bounds import clairvoyant
 from codedgrad.codes.clairvoyant import clairvoyant_whole
@@ -71,7 +72,7 @@ class Score:
     Attributes:
         candidate: The scheme.
         result: Of its simulation.
-        seconds: A step, the mean over those that gave a sum.
+        seconds: A step, the mean over those that gave a sum; inf if none did.
         over_bound: Of the least that a clairvoyant needs, on the same steps.
         work: Parts computed, over parts.
         messages: Heard, in a step.
@@ -176,8 +177,20 @@ def search(
             told(field.steps * field.runs)
         else:
             scores.append(_score(field, candidate, bounds, told))
+    if not field.machine.progress:
+        scores = [_with_its_arm(field, score) for score in scores]
     scores.sort(key=lambda score: (score.gave_up, score.seconds))
     return Search(tuple(scores), tuple(left_out), float(bounds.mean()))
+
+
+def _with_its_arm(field: Field, score: Score) -> Score:
+    """Say what `auto` has done with workers that give one answer a call."""
+    candidate = score.candidate
+    if not candidate.text.startswith("auto"):
+        return score
+    first = field.times(field.priced(candidate))[0]
+    arm = arms_taken(candidate.scheme, first, field.machine)
+    return replace(score, candidate=replace(candidate, reason=arm))
 
 
 def _best(scores: Sequence[Score]) -> float:
@@ -238,7 +251,7 @@ def _score(
     return Score(
         candidate,
         result,
-        figures["mean_seconds"],
+        figures["mean_seconds"] if done.any() else np.inf,
         over,
         figures["work"],
         figures["messages"],

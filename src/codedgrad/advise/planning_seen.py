@@ -17,13 +17,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.advise.stopwatch import Row, Stopwatch
 from codedgrad.core import Record
-from codedgrad.core.history import per_part
+from codedgrad.core.history import Stretch, per_part
 from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace import Trace, ended_steps
 
-__all__ = ["Seen", "best_share", "seen_in"]
+__all__ = ["Seen", "best_share", "numbered", "seen_in"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Group: TypeAlias = list[tuple[float, float]]  # (uncoded loads, seconds)
@@ -31,6 +32,7 @@ Group: TypeAlias = list[tuple[float, float]]  # (uncoded loads, seconds)
 _FEW = 10  # groups, below which there is no telling
 _SHARES = np.linspace(0.0, 1.0, 201)
 _SHORTEST = 1e-9  # seconds
+_MOST = 1_000_000  # workers or parts; nobody has more, but a file may say anything
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,22 +62,32 @@ def seen_in(trace: Trace, share: float | None = None) -> Seen:
         trace: Of any scheme.
         share: What grows with the load, if it is known.
     """
-    workers, pieces = trace.header.workers, trace.header.parts / trace.header.workers
+    header = trace.header
+    if max(header.workers, header.parts) > _MOST:
+        problem = f"has {header.workers} workers and {header.parts} parts"
+        raise InvalidTrace("the trace", f"{problem}, more than {_MOST} of one kind")
+    workers, pieces = header.workers, header.parts / header.workers
     records = [record for record, _ in list(ended_steps(trace))]
     if not records:
         raise InvalidTrace("the trace", "has no step that has ended")
     found = best_share(_groups(records, workers, pieces)) if share is None else share
+    grows = 1.0 if found is None else found
     seconds = np.full((len(records), workers), np.nan)
     bound = np.zeros(seconds.shape, dtype=np.bool_)
-    for row, record in enumerate(records):
+    stopwatch, before = Stopwatch(workers), None
+    for place, record in enumerate(records):
+        row = stopwatch.read(record)
         for worker in range(workers):
-            x, is_bound = _uncoded(record, worker, 1.0 if found is None else found,
-                                   pieces)  # fmt: skip
-            seconds[row, worker], bound[row, worker] = x, is_bound
+            drains = before is not None and _is_busy(before, worker)
+            told = _drained if drains else _uncoded
+            seconds[place, worker], bound[place, worker] = told(
+                record, row, worker, grows, pieces
+            )
+        before = record
     missing = np.isnan(seconds)
     _fill(seconds, bound)
     steps = np.array([record.step for record in records])
-    matrix = Matrix(steps, seconds, tuple(map(str, range(workers))))
+    matrix = Matrix(steps, seconds, numbered(workers))
     return Seen(matrix, found, pieces, float(bound.mean()), float(missing.mean()))
 
 
@@ -100,6 +112,11 @@ def best_share(groups: Sequence[Group]) -> float | None:
     return float(_SHARES[total.argmin()])
 
 
+def numbered(workers: int) -> tuple[str, ...]:
+    """Return names for workers that have none, such as `worker0`."""
+    return tuple(f"worker{number}" for number in range(workers))
+
+
 def _groups(records: Sequence[Record], workers: int, pieces: float) -> list[Group]:
     """Return groups within steps if there are enough, else within workers."""
     within: list[Group] = []
@@ -108,16 +125,29 @@ def _groups(records: Sequence[Record], workers: int, pieces: float) -> list[Grou
         for worker in range(workers):
             if before is not None and _is_busy(before, worker):
                 continue  # it may have begun late
-            stretches = record.stretches(worker)
-            if not stretches or not stretches[0].marks:
-                continue
-            start, marks = stretches[0].start, stretches[0].marks
-            group = [(done / pieces, at - start) for done, at in marks if at > start]
+            group, is_whole = _at_a_stretch(record.stretches(worker), pieces)
             within.append(group)
-            if len(stretches) == 1 and not stretches[0].left:
+            if is_whole:
                 across[worker] += group[-1:]
     several = [group for group in within if len(group) > 1]
     return several if len(several) >= _FEW else _in_tens(across)
+
+
+def _at_a_stretch(stretches: Sequence[Stretch], pieces: float) -> tuple[Group, bool]:
+    """Return what a worker did without a pause, and whether that was all."""
+    group: Group = []
+    done, end = 0, -np.inf
+    for stretch in stretches:
+        is_next = not group or stretch.start <= end + _SHORTEST
+        if not stretch.marks or not is_next:
+            return group, False
+        begun = stretches[0].start
+        marks = [(done + parts, at - begun) for parts, at in stretch.marks]
+        group += [(parts / pieces, at) for parts, at in marks if at > 0]
+        done, end = marks[-1][0], stretch.marks[-1][1]
+        if stretch.left:
+            return group, False
+    return group, bool(group)
 
 
 def _in_tens(across: Sequence[Group]) -> list[Group]:
@@ -137,7 +167,7 @@ def _is_busy(record: Record, worker: int) -> bool:
 
 
 def _uncoded(
-    record: Record, worker: int, share: float, pieces: float
+    record: Record, row: Row, worker: int, share: float, pieces: float
 ) -> tuple[float, bool]:
     """Return seconds for the uncoded load, and whether it may have been more."""
     seen = record.observe(worker)
@@ -149,7 +179,20 @@ def _uncoded(
     if seen.is_censored:
         least = per_part(seen.elapsed, seen.done + seen.pending, share, pieces)
     most = max(x, least)
-    return (most, least > x) if most > _SHORTEST else (np.nan, False)
+    return (most, least > x) if _SHORTEST < most < np.inf else (np.nan, False)
+
+
+def _drained(
+    record: Record, row: Row, worker: int, share: float, pieces: float
+) -> tuple[float, bool]:
+    """Return the same for a worker that had a part in hand when the step began."""
+    each, seen = float(row.part[worker]), record.observe(worker)
+    if seen is None or not each > 0:
+        return np.nan, False
+    parts = max(1, seen.done + seen.pending)
+    x = per_part(each * parts, parts, share, pieces)
+    is_told = _SHORTEST < x < np.inf
+    return (x, bool(row.part_is_bound[worker])) if is_told else (np.nan, False)
 
 
 def _fill(seconds: Floats, bound: NDArray[np.bool_]) -> None:

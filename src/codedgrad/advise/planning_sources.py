@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from codedgrad.advise.planning_seen import seen_in
+from codedgrad.advise.planning_seen import numbered, seen_in
 from codedgrad.advise.probing import Probe, read_probe
 from codedgrad.delays import Delays, Matrix, build, draw, fit, read_matrix, traces
 from codedgrad.delays.matrix import SHORTEST
@@ -107,6 +107,9 @@ def _of_trace(path: Path, trace: Trace, share: float | None) -> Source:
         seen = seen_in(trace, share)
     except InvalidTrace as error:
         raise InvalidTrace(path, error.problem) from None
+    except (LookupError, ValueError, ArithmeticError, MemoryError) as error:
+        problem = f"contradicts itself ({type(error).__name__}: {error})"
+        raise InvalidTrace(path, problem) from None
     remarks = []
     if seen.bounds > _SHARED:
         remarks.append(
@@ -134,7 +137,7 @@ def _of_probe(path: Path, probe: Probe) -> Source:
     travel = min(2 * probe.latency, float(seconds.min()) / 2)
     working = seconds - travel
     share = min(1.0, probe.share * float(np.median(seconds) / np.median(working)))
-    names = tuple(map(str, range(probe.workers)))
+    names = numbered(probe.workers)
     return Source(
         path.name,
         Matrix(np.arange(len(seconds)), working, names),
@@ -155,7 +158,7 @@ def drawn(law: Delays, *, steps: int, workers: int, seed: int) -> Matrix:
     if not np.all(np.isfinite(seconds)):
         problem = "--share is about times that are all there, and a worker is dead"
         raise InvalidOption(problem, "to leave out --share, or the dead worker")
-    return Matrix(np.arange(steps), seconds, tuple(map(str, range(workers))))
+    return Matrix(np.arange(steps), seconds, numbered(workers))
 
 
 def fitted(matrix: Matrix) -> tuple[Delays, str]:
@@ -187,4 +190,4 @@ def resized(matrix: Matrix, workers: int) -> Matrix:
     shifts = [copy * rows // copies for copy in range(copies)]
     each = [np.roll(matrix.seconds, -shift, axis=0) for shift in shifts]
     seconds = np.hstack(each)[:, :workers]
-    return Matrix(matrix.steps, seconds, tuple(map(str, range(workers))))
+    return Matrix(matrix.steps, seconds, numbered(workers))

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from codedgrad.advise.planning import Planned, Setting
 from codedgrad.advise.planning_breakeven import percent
 from codedgrad.advise.planning_search import EQUAL, PAYS, LeftOut, Score
-from codedgrad.advise.slowness import Kind, Verdict, who_is_slow
+from codedgrad.advise.slowness import who_is_slow
 from codedgrad.advise.times import Paces, Series
+from codedgrad.advise.verdicts import Kind, Verdict
 from codedgrad.delays import Replay, Times
 
 __all__ = ["Advice", "advice_on"]
@@ -212,4 +213,5 @@ def _numbers(setting: Setting, steps: int) -> NDArray[np.int64]:
 
 def _name(worker: int, names: Sequence[str]) -> str:
     name = names[worker]
-    return str(worker) if name == str(worker) else f"{worker} ({name})"
+    plain = name in (str(worker), f"worker{worker}")
+    return str(worker) if plain else f"{worker} ({name})"

@@ -92,7 +92,7 @@ def ratios(seconds: Floats, is_bound: Bools) -> Ratios:
     Example:
         >>> found = ratios(np.array([[1.0, 1.0, 2.0]]), np.zeros((1, 3), bool))
         >>> np.exp(found.values).round(2)
-        array([[0.67, 0.67, 2.  ]])
+        array([[0.71, 0.71, 2.  ]])
     """
     own = np.full(seconds.shape, np.nan)
     np.log(seconds, out=own, where=seconds > 0)

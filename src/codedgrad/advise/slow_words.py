@@ -44,7 +44,7 @@ def sentence(verdict: Verdict) -> str:
         case Kind.SOMETIMES:
             told = f"is {how} in {_percent(verdict.share)} % of its steps"
             if verdict.lasts:
-                told += f", now since step {verdict.since}"
+                told += f", again since step {verdict.since}"
             else:
                 told += f", last in step {verdict.until}"
         case Kind.ONE_OFF:
@@ -58,12 +58,13 @@ def in_short(verdict: Verdict) -> str:
     Example:
         >>> in_short(Verdict(2, Kind.TURNED, "compute", 9.96, False, 0.1, 7, 18, 12,
         ...                  (7,)))
-        'worker 2: 9.96x slow for 12 steps'
+        'worker 2: 10x slow for 12 steps'
     """
     least = "at least " if verdict.is_bound else ""
     steps = "1 step" if verdict.lasts == 1 else f"{verdict.lasts} steps"
     cause = ", network" if verdict.cause == "network" else ""
-    told = f"{least}{times_text(verdict.factor)}x slow for {steps}{cause}"
+    factor = f"{verdict.factor:.{1 if verdict.factor < 9.95 else 0}f}"
+    told = f"{least}{factor}x slow for {steps}{cause}"
     return f"worker {verdict.worker}: {told}"
 
 
@@ -145,7 +146,8 @@ def _row(standing: Standing, verdict: Verdict | None = None) -> tuple[str, ...]:
     scores = _score(standing.now), _score(standing.best)
     if verdict is None:
         gone = standing.gone_since
-        what = "nothing wrong" if gone is None else "gone"
+        what = "nothing wrong" if math.isfinite(standing.now) else "not seen"
+        what = what if gone is None else "gone"
         return (name, what, "-", "-", "-", "-" if gone is None else str(gone), *scores)
     least = ">= " if verdict.is_bound else ""
     return (

@@ -25,7 +25,7 @@ from codedgrad.advise.ratios import (
 )
 from codedgrad.advise.spells import Spell, slow_steps, spells
 from codedgrad.advise.stopwatch import Bools, Floats
-from codedgrad.advise.times import Paces, Series
+from codedgrad.advise.times import COMPUTE, Paces, Series
 from codedgrad.advise.verdicts import Kind, Slowness, Standing, Verdict
 
 __all__ = ["Kind", "Slowness", "Standing", "Verdict", "verdicts_on", "who_is_slow"]
@@ -36,6 +36,9 @@ _ALWAYS = 0.9  # of its steps
 _FEW = 2  # slow steps are a one-off
 _LASTING = 3  # steps at the end: it has turned slow
 _BEFORE = 0.1  # of the steps before may have been slow, too
+_SEEN = 0.1  # of the steps in which a worker was late; less tells nothing of it
+_LONG = 20  # steps in which it was late, since it was last seen to finish
+_NAMED = 8  # workers in a sentence
 _CHANCE = 0.002  # that anybody is told apart from a crowd that is as often slow
 
 
@@ -57,6 +60,7 @@ def who_is_slow(paces: Paces) -> Slowness:
         found = ratios(series.seconds, series.is_bound)
         told, moving = _judge(found, series, paces)
         verdicts += told
+        doubts += _unknown(found, series)
         if moving:
             doubts.append(_moving(moving))
         if series is paces.series[0]:
@@ -92,6 +96,29 @@ def _doubts(paces: Paces) -> list[str]:
     if steps < SHORTEST:
         return [f"Steps seen: {steps}. From {SHORTEST} on it can be said who is slow."]
     return []
+
+
+def _unknown(found: Ratios, series: Series) -> list[str]:
+    """Say of whom it is not known how slow they are now: nobody waits for them."""
+    if series.cause != COMPUTE:
+        return []
+    late = series.is_bound.sum(axis=0)
+    hidden = [
+        worker
+        for worker, count in enumerate(found.counts.tolist())
+        if (late[worker] >= SHORTEST and count < _SEEN * late[worker])
+        or _unseen_since(found, series, worker) >= _LONG
+    ]
+    if not hidden:
+        return []
+    *most, last = map(str, hidden[:_NAMED])
+    if len(hidden) > _NAMED:
+        most, last = [*most, last], f"{len(hidden) - _NAMED} more"
+    who = f"workers {', '.join(most)} and {last} are" if most else f"worker {last} is"
+    return [
+        f"How slow {who} now cannot be told: late for long, with nothing to show when "
+        "the steps ended."
+    ]
 
 
 def _moving(share: float) -> str:
@@ -143,7 +170,10 @@ def _judge(found: Ratios, series: Series, paces: Paces) -> tuple[list[Verdict], 
         if cut is None:
             continue
         runs = spells(cut)
-        kind = _kind(runs, len(cut))
+        if runs[-1].end == len(cut):
+            unseen = _unseen_since(found, series, worker)
+            runs[-1] = Spell(runs[-1].first, runs[-1].end + unseen)
+        kind = _kind(runs, max(len(cut), runs[-1].end))
         slow = found.values > made[0].limit[place]
         if kind in (Kind.SOMETIMES, Kind.ONE_OFF) and _is_common(cut, slow, worker):
             moving = float(slow.sum() / found.counts.sum())
@@ -186,6 +216,13 @@ def _cut(
     return best
 
 
+def _unseen_since(found: Ratios, series: Series, worker: int) -> int:
+    """Return in how many steps a worker was late since it was last seen to finish."""
+    count = found.counts[worker]
+    last = int(found.rows[count - 1, worker]) if count else -1
+    return int(series.is_bound[last + 1 :, worker].sum())
+
+
 def _kind(runs: list[Spell], steps: int) -> Kind:
     slow = sum(run.length for run in runs)
     edges = [0, *(edge for run in runs for edge in (run.first, run.end)), steps]
@@ -223,7 +260,8 @@ def _verdict(
     own, others = found.own[seen, worker][cut], found.others[seen, worker][cut]
     rows = found.rows[seen, worker]
     numbers = paces.steps[rows]
-    is_on = runs[-1].end == len(cut) and rows[-1] >= len(paces.steps) - _LASTING
+    late = runs[-1].end - len(cut)  # steps since, in which it was only late
+    is_on = late >= 0 and rows[-1] + late >= len(paces.steps) - _LASTING
     return Verdict(
         worker=worker,
         kind=kind,
@@ -232,7 +270,7 @@ def _verdict(
         is_bound=bool(found.is_bound[seen, worker][cut].mean() > 0.5),
         share=float(cut.mean()),
         since=int(numbers[runs[-1].first]),
-        until=int(numbers[runs[-1].end - 1]),
+        until=int(numbers[min(runs[-1].end, len(cut)) - 1]),
         lasts=runs[-1].length if is_on else 0,
         steps=tuple(int(step) for step in numbers[cut]),
     )

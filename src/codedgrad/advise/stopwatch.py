@@ -6,8 +6,9 @@ are at least $x / (D + P)$ each.
 
 A late worker may finish the part in hand before it takes up the next step, and nobody
 is told when. So what it is seen to take from then on, up to its first report, is shared
-among all the parts it can have been at: a lower bound again. What may have been a
-pause between two steps is not counted.
+among all the parts it can have been at: exact if that is one and the reported ones, a
+lower bound if steps have passed without a report. What may have been a pause between
+two steps is not counted.
 
 A message takes from when it could leave, asked for and its sums closed, until it is
 heard. Where closings are not reported nothing is known of that.
@@ -29,6 +30,8 @@ __all__ = ["Bools", "Floats", "Row", "Stopwatch"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+_PAUSE = 0.05  # of what it had been at a part: a pause that does not matter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +65,14 @@ class _Carried:
     Attributes:
         seconds: Of work since it was last known to begin a part.
         parts: That it can have been at in them, the one in hand included.
+        end: When that was, on the clock.
+        is_one: Whether it is the one part in hand, which is finished without a pause.
     """
 
-    seconds: float = 0.0
-    parts: int = 0
+    seconds: float
+    parts: int
+    end: float
+    is_one: bool
 
 
 @dataclass(slots=True)
@@ -138,9 +145,11 @@ class Stopwatch:
         carried, tally = self._carried[worker], _Tally()
         stretches = record.stretches(worker)
         if not stretches and carried is not None:
-            carried = _Carried(0.0, carried.parts)  # it may have paused since
+            carried = _Carried(0.0, carried.parts, math.inf, False)  # may have paused
         for stretch in stretches:
             carried = _add(tally, stretch, carried)
+        if carried is not None and engine.interrupts_part:
+            carried.is_one = False
         gone = is_prompt or not record.alive[worker]
         self._carried[worker] = None if gone else carried
         return tally
@@ -148,18 +157,22 @@ class Stopwatch:
 
 def _add(tally: _Tally, stretch: Stretch, carried: _Carried | None) -> _Carried | None:
     """Add a stretch; return what is carried on from it."""
+    if carried is not None:
+        pause = max(0.0, stretch.start - carried.end)
+        carried.is_one &= pause <= _PAUSE * carried.seconds
+        if not stretch.marks:
+            return _add_silent(tally, stretch, carried)
     start, before = stretch.start, 0
-    if carried is not None and stretch.marks:
+    if carried is not None:
         before, first = stretch.marks[0]
         carried.seconds += first - start
-        tally.least = max(tally.least, carried.seconds / (carried.parts + before))
-        carried, start = None, first
-    if carried is not None:
-        carried.seconds += max(0.0, stretch.end - start) if stretch.left else 0.0
-        carried.parts += stretch.left
-        if carried.parts:
-            tally.least = max(tally.least, carried.seconds / carried.parts)
-        return None if stretch.ended == "lost" else carried
+        start = first
+        if carried.is_one:
+            tally.done += 1 + before
+            tally.seconds += carried.seconds
+        else:
+            least = carried.seconds / (carried.parts + before)
+            tally.least = max(tally.least, least)
     if stretch.marks:
         done, last = stretch.marks[-1]
         tally.done += done - before
@@ -170,7 +183,19 @@ def _add(tally: _Tally, stretch: Stretch, carried: _Carried | None) -> _Carried 
     seconds = max(0.0, stretch.end - start)
     tally.left += stretch.left
     tally.tail += seconds
-    return None if stretch.ended == "lost" else _Carried(seconds, stretch.left)
+    if stretch.ended == "lost":
+        return None
+    return _Carried(seconds, stretch.left, stretch.end, stretch.left == 1)
+
+
+def _add_silent(tally: _Tally, stretch: Stretch, carried: _Carried) -> _Carried | None:
+    """Add a stretch without a report, of a worker that had something in hand."""
+    if stretch.left:
+        carried.seconds += max(0.0, stretch.end - stretch.start)
+        carried.parts += stretch.left
+        carried.end, carried.is_one = stretch.end, False
+        tally.least = max(tally.least, carried.seconds / carried.parts)
+    return None if stretch.ended == "lost" else carried
 
 
 def _messages(record: Record) -> dict[int, tuple[float, bool]]:

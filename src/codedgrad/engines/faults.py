@@ -11,14 +11,23 @@
 
 `stop` and `kill` strike right before the worker is given something in that step, so it
 answers nothing of it. With `after`, a number of parts, the worker does it to itself
-when it has computed so many of the step, and not yet reported the last of them. `slow`
-is slept by the worker as it begins with the step, or after so many parts.
+when it has computed so many of the step, and not yet reported the last of them. With
+`on` as well, or alone, it does it at a moment that follows:
+
+| `on` | the worker strikes itself |
+| --- | --- |
+| `held` | when it has reported a sum as closed that nobody has asked for yet |
+| `upload` | when it was asked for a sum that is closed, and has not sent it |
+
+`slow` is slept by the worker as it begins with the step, or after so many parts.
 
 `fired` is what really happened, so that a test can compare. A worker that is not asked
 for anything in a step, or that is still busy with an older one all the while, is spared
 what it would have done to itself.
 
-Any model of delays can be played to live workers as well: `Times` are slept.
+Any model of delays can be played to live workers as well: `Times` are slept. As with a
+part that is computed, nobody wakes a worker up when its part is abandoned, unless the
+engine was told to.
 """
 
 from __future__ import annotations
@@ -36,7 +45,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from codedgrad.delays import Times
-from codedgrad.engines.wire import Fired, Said, Sent
+from codedgrad.engines.wire import Fired, Said, Sent, Told
 from codedgrad.errors import InvalidScenario
 
 if TYPE_CHECKING:
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORRUPTIONS",
+    "MOMENTS",
     "Fault",
     "FaultPlan",
     "Injector",
@@ -57,6 +67,8 @@ CORRUPTIONS = ("nan", "inf", "size", "step", "unknown", "repeat")
 """A value that is not finite, or a message of the wrong length, step or number, or one
 that is sent twice."""
 
+MOMENTS = ("held", "upload")
+"""When a worker stops or kills itself, other than after a part."""
 
 _DELAYS = "delays"  # marks what was not planned, but follows from delays
 
@@ -71,11 +83,12 @@ class Fault(Struct, frozen=True, gc=False):
     after: int = 0
     seconds: float = 0.0
     how: str = ""
+    on: str = ""
 
     @property
     def is_own(self) -> bool:
         """Whether the worker does it to itself."""
-        by_signal = self.kind in ("stop", "kill") and self.after == 0
+        by_signal = self.kind in ("stop", "kill") and self.after == 0 and not self.on
         return not by_signal and self.kind not in ("leave", "join")
 
     def __str__(self) -> str:
@@ -111,13 +124,16 @@ class FaultPlan:
         """Let a worker sleep."""
         return self._add("slow", worker, step, after, _positive("slow", seconds))
 
-    def stop(self, worker: int, step: int, seconds: float, after: int = 0) -> Self:
+    def stop(
+        self, worker: int, step: int, seconds: float, after: int = 0, on: str = ""
+    ) -> Self:
         """Stop a worker by SIGSTOP; SIGCONT follows after `seconds`."""
-        return self._add("stop", worker, step, after, _positive("stop", seconds))
+        long = _positive("stop", seconds)
+        return self._add("stop", worker, step, after, long, on=on)
 
-    def kill(self, worker: int, step: int, after: int = 0) -> Self:
+    def kill(self, worker: int, step: int, after: int = 0, on: str = "") -> Self:
         """Kill a worker by SIGKILL."""
-        return self._add("kill", worker, step, after)
+        return self._add("kill", worker, step, after, on=on)
 
     def corrupt(self, worker: int, step: int, how: str = "nan") -> Self:
         """Spoil the first message that a worker sends in a step."""
@@ -142,12 +158,16 @@ class FaultPlan:
         after: int = 0,
         seconds: float = 0.0,
         how: str = "",
+        on: str = "",
     ) -> Self:
+        if on not in ("", *MOMENTS):
+            problem = f"{kind}: on = {on!r} is not known"
+            raise InvalidScenario("faults", problem, f"one of {list(MOMENTS)}")
         for name, value in (("worker", worker), ("step", step), ("after", after)):
             if not isinstance(value, int) or value < 0:
                 problem = f"{kind}: {name} = {value!r}"
                 raise InvalidScenario("faults", problem, "a whole number, 0 or more")
-        fault = Fault(len(self.planned), kind, worker, step, after, seconds, how)
+        fault = Fault(len(self.planned), kind, worker, step, after, seconds, how, on)
         self.planned.append(fault)
         self._left.setdefault(step, []).append(fault)
         return self
@@ -269,12 +289,15 @@ class Injector:
         self._say = say
         self._step = -1
 
-    def before_part(self, step: int, computed: int) -> None:
+    def before_part(
+        self, step: int, computed: int, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
         """Strike, and sleep as long as the part is to take.
 
         Args:
             step: The step.
             computed: Parts of it computed so far.
+            sleep: Sleeps so many seconds, or until the part is abandoned.
         """
         row = step % len(self._fixed)
         seconds = float(self._part[row])
@@ -283,11 +306,43 @@ class Injector:
             seconds += float(self._fixed[row])
         self._strike(step, computed)
         if seconds > 0:
-            time.sleep(seconds)
+            sleep(seconds)
 
     def after_part(self, step: int, computed: int) -> None:
         """Strike between a part and its report."""
         self._strike(step, computed)
+
+    def after_saying(
+        self, said: Collection[Said], asked: Collection[int], computed: int
+    ) -> None:
+        """Strike if a sum has been closed that nobody has asked for.
+
+        Args:
+            said: What the root was just told.
+            asked: Segments whose sums were asked for.
+            computed: Parts of the step computed so far.
+        """
+        if not self._faults:
+            return
+        closings = [told for told in said if isinstance(told, Told) and told.closed]
+        for told in closings:
+            if told.done > 0 and told.segment not in asked:
+                self._strike_at("held", told.step, computed)
+
+    def before_message(self, step: int, computed: int, said: list[Said]) -> None:
+        """Strike before a message is sent, but after what was to be said before it.
+
+        Args:
+            step: The step.
+            computed: Parts of it computed so far.
+            said: What comes before the message; emptied if the root was told.
+        """
+        if self._due("stop", step, computed, "upload") or self._due(
+            "kill", step, computed, "upload"
+        ):
+            self._say(said.copy())
+            said.clear()
+            self._strike_at("upload", step, computed)
 
     def corruption(self, step: int) -> str:
         """Return in which way a message of this step is to be wrong, if at all."""
@@ -300,16 +355,20 @@ class Injector:
         for fault in self._due("slow", step, computed):
             self._fire(fault)
             time.sleep(fault.seconds)
+        self._strike_at("", step, computed)
+
+    def _strike_at(self, on: str, step: int, computed: int) -> None:
         for kind, number in (("stop", signal.SIGSTOP), ("kill", signal.SIGKILL)):
-            for fault in self._due(kind, step, computed):
+            for fault in self._due(kind, step, computed, on):
                 self._fire(fault)
                 os.kill(os.getpid(), number)
 
-    def _due(self, kind: str, step: int, computed: int) -> list[Fault]:
+    def _due(self, kind: str, step: int, computed: int, on: str = "") -> list[Fault]:
         return [
             fault
             for fault in self._faults.values()
-            if (fault.kind, fault.step) == (kind, step) and computed >= fault.after
+            if (fault.kind, fault.step, fault.on) == (kind, step, on)
+            and computed >= fault.after
         ]
 
     def _fire(self, fault: Fault) -> None:

@@ -32,7 +32,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines.faults import FaultPlan, Injector, no_delays
-from codedgrad.engines.memory import Memory, Private, Shape
+from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Private, Shape
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.rows import Rows, add_rows
 from codedgrad.engines.worker import is_finite
@@ -134,12 +134,12 @@ class Here:
     """Workers that take turns in this process.
 
     Args:
-        open_segments: Sums that a worker may hold at a time.
+        open_segments: Sums that a worker may hold in a step.
     """
 
     name = "here"
 
-    def __init__(self, *, open_segments: int = 3) -> None:
+    def __init__(self, *, open_segments: int = OPEN_SEGMENTS) -> None:
         self.capabilities = Capabilities(rows_per_worker=open_segments)
         self._begun = time.monotonic()
         self._desk: Desk | None = None

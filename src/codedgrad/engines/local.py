@@ -48,7 +48,7 @@ from codedgrad.delays import Times
 from codedgrad.engines.children import Children, packed
 from codedgrad.engines.faults import FaultPlan, away, no_delays
 from codedgrad.engines.lanes import Lane
-from codedgrad.engines.memory import Memory, Shape
+from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Shape
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.requests import Born, Died, Failed, Prepare
 from codedgrad.engines.rows import Rows
@@ -79,10 +79,14 @@ class Local:
     """Workers as processes of this machine.
 
     Args:
-        open_segments: Sums that a worker may hold at a time.
+        open_segments: Sums that a worker may hold in a step. Memory is used by those
+            that it does hold; in a `folder` there must be room for all.
         folder: A file system in memory for what is shared; None: none is needed on
             Linux, elsewhere the usual one.
         preload: Modules that workers will import anyway; imported once for all.
+        interrupts: Whether `delays` end when their part is abandoned. A job that
+            computes cannot be interrupted, so this is for measurements: what it would
+            be like if it could.
 
     Attributes:
         refused: What workers said that could not be meant, counted by reason.
@@ -94,15 +98,16 @@ class Local:
     def __init__(
         self,
         *,
-        open_segments: int = 3,
+        open_segments: int = OPEN_SEGMENTS,
         folder: Path | None = None,
         preload: Sequence[str] = (),
+        interrupts: bool = False,
     ) -> None:
         if open_segments < 1:
             problem = f"open_segments = {open_segments}"
             raise InvalidScenario("local engine", problem, "1 or more")
         self.capabilities = Capabilities(
-            interrupts_part=False, rows_per_worker=open_segments
+            interrupts_part=interrupts, rows_per_worker=open_segments
         )
         self.refused: Counter[str] = Counter()
         self._folder = folder
@@ -156,6 +161,7 @@ class Local:
             shape=shape,
             fixed=delays.fixed.T.tolist(),
             part=delays.part(parts).T.tolist(),
+            interrupts=self.capabilities.interrupts_part,
         )
         self._lanes = self._held.lanes = [Lane(number) for number in range(workers)]
         try:

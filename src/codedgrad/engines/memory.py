@@ -6,9 +6,11 @@
 | rows for sums | workers x open segments x 2 | `layout.message` |
 
 A worker has at most one version of the parameters in hand, so one is always free to be
-written. It may hold `open_segments` sums at a time; twice as many rows let the sums
+written. It may hold `open_segments` sums in a step; twice as many rows let the sums
 that were heard of a worker that died or was dropped stay where they are, while its
-successor fills others. Memory that is never touched costs nothing.
+successor fills others. Free rows are given out from the first on, and memory that is
+never touched costs nothing: a worker that holds one sum uses one row, however many it
+might hold.
 
 Rows with the same place at their worker lie together, `place * workers + worker`: what
 is combined is then mostly a few runs of neighbours.
@@ -16,17 +18,26 @@ is combined is then mostly a few runs of neighbours.
 
 from __future__ import annotations
 
+import mmap
+import os
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from codedgrad.engines.shared import Shared
+from codedgrad.engines.shared import Shared, nameless
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
-__all__ = ["Memory", "Private", "Shape"]
+__all__ = ["OPEN_SEGMENTS", "Memory", "Private", "Shape"]
+
+OPEN_SEGMENTS = 8
+"""Sums that a worker may hold in a step, unless told otherwise.
+
+Most hold one or two; re-planning has been seen to use up to six, and with three it is
+held up.
+"""
 
 _ALIGNED = 64  # bytes; a cache line
 
@@ -99,7 +110,19 @@ class Private:
     """Memory of this process alone, for engines that have no other."""
 
     def __init__(self, size: int) -> None:
-        self._buffer = np.empty(size, dtype=np.uint8)
+        try:
+            self._buffer = np.empty(size, dtype=np.uint8)
+        except MemoryError:  # most of it is never touched, but not all systems lend it
+            self._buffer = self._untouched(size)
+
+    def _untouched(self, size: int) -> NDArray[np.uint8]:
+        fd = nameless(size, least=0)
+        if fd is None:
+            raise MemoryError(f"{size} bytes of address space")
+        try:
+            return np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
+        finally:
+            os.close(fd)
 
     def array(
         self, dtype: str, shape: tuple[int, ...], offset: int = 0

@@ -140,6 +140,7 @@ class _Nursery:
         shape = prepare.shape
         self._memory = Memory(Shared.attach(descriptor, shape.size), shape)
         self._fixed, self._part = prepare.fixed, prepare.part
+        self._interrupts = prepare.interrupts
         gc.collect()
         gc.freeze()  # so that collections in workers do not copy what is shared
         self._say(Born(_threads()))
@@ -174,6 +175,7 @@ class _Nursery:
                 spawn.faults,
                 np.array(self._fixed[spawn.worker]),
                 np.array(self._part[spawn.worker]),
+                self._interrupts,
             )
         finally:
             os._exit(code)  # whatever happened: never back into the nursery's loop
@@ -201,6 +203,7 @@ def _work(
     faults: list[Fault],
     fixed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     part: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    interrupts: bool,
 ) -> int:
     """Be a worker until the root is gone; return the exit code."""
 
@@ -212,7 +215,7 @@ def _work(
         job = make()
         memory.shape.check(job.layout)
         injector = Injector(number, faults, fixed, part, say)
-        worker = Worker(number, job, memory, say, injector)
+        worker = Worker(number, job, memory, say, injector, interrupts)
         say([Ready(os.getpid())])
         threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
         step = 0

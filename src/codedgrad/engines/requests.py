@@ -19,6 +19,7 @@ class Prepare(Struct, frozen=True, tag=True):
         shape: Of the shared memory.
         fixed: Seconds to sleep before the first part of a step, a list per worker.
         part: Seconds to sleep for every part, a list per worker.
+        interrupts: Whether that sleep ends when its part is abandoned.
     """
 
     preload: list[str]
@@ -26,6 +27,7 @@ class Prepare(Struct, frozen=True, tag=True):
     shape: Shape
     fixed: list[list[float]]
     part: list[list[float]]
+    interrupts: bool = False
 
 
 class Spawn(Struct, frozen=True, tag=True):

@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from codedgrad.errors import EngineFailed
 
-__all__ = ["Shared", "available_memory", "sweep"]
+__all__ = ["Shared", "available_memory", "nameless", "sweep"]
 
 _NAME = re.compile(r"codedgrad-(\d+)-[0-9a-f]{16}")
 
@@ -54,7 +54,7 @@ class Shared:
         self.size = size
         fd = None
         if folder is None:
-            fd = _nameless(size, size if least is None else least)
+            fd = nameless(size, size if least is None else least)
         self.fd = _unlinked(size, folder or _usual_folder()) if fd is None else fd
         self._map: mmap.mmap | None = mmap.mmap(self.fd, size)
 
@@ -83,8 +83,13 @@ class Shared:
         self._map = None
 
 
-def _nameless(size: int, least: int) -> int | None:
-    """Return a descriptor, or None where the system has no such thing."""
+def nameless(size: int, least: int) -> int | None:
+    """Return a descriptor of memory without a name; None where there is no such thing.
+
+    Args:
+        size: Bytes.
+        least: Of those, the bytes that are sure to be used.
+    """
     room = available_memory()
     if least > room:
         raise EngineFailed(
@@ -120,8 +125,8 @@ def _unlinked(size: int, folder: Path) -> int:
         raise EngineFailed(
             f"the workers need {_megabytes(size)} of shared memory, "
             f"{folder} has {_megabytes(free)} left",
-            "a larger one (docker run --shm-size=...), fewer workers or a smaller "
-            "model",
+            "a larger one (docker run --shm-size=...), fewer workers or open_segments, "
+            "or a smaller model",
         ) from None
     return fd
 

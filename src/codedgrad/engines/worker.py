@@ -18,7 +18,9 @@ wanted. All engines run this loop; what differs is where rows and parameters are
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,6 +76,7 @@ class Worker:
         store: Where rows and parameters are.
         say: Tells the root.
         injector: Faults and delays on purpose.
+        interrupts: Whether a delay ends when its part is abandoned.
     """
 
     def __init__(
@@ -83,15 +86,18 @@ class Worker:
         store: Store,
         say: Callable[[list[Said]], None],
         injector: Injector,
+        interrupts: bool = False,
     ) -> None:
         self._job = job
         self._store = store
         self._say = say
         self._injector = injector
+        self._interrupts = interrupts
         self._session = Session(number)
         self._changed = threading.Condition()
         self._sums: dict[int, _Sum] = {}
         self._gathered: dict[int, tuple[tuple[int, float], ...]] = {}  # by message
+        self._asked: set[int] = set()  # segments whose sums are to be sent
         self._scratch = np.empty(job.layout.message, dtype=job.layout.dtype)
         self._version = -1
         self._computed = 0  # parts of this step
@@ -125,7 +131,8 @@ class Worker:
                 computed = self._computed
             add = sum_.merged > 0 and sum_.whole
             out = self._scratch if sum_.merged and not sum_.whole else sum_.row
-            self._injector.before_part(task.step, computed)
+            sleep = partial(self._nap, task) if self._interrupts else time.sleep
+            self._injector.before_part(task.step, computed, sleep)
             try:
                 self._job.part(
                     parameters, task.part, task.step, task.coefficient, out, add
@@ -135,6 +142,11 @@ class Worker:
             self._injector.after_part(task.step, computed + 1)
             with self._changed:
                 self._merge(task, sum_)
+
+    def _nap(self, task: Task, seconds: float) -> None:
+        """Sleep, until a part is abandoned at the latest."""
+        with self._changed:
+            self._changed.wait_for(lambda: task is not self._session.task, seconds)
 
     def _merge(self, task: Task, sum_: _Sum) -> None:
         self._busy = False
@@ -150,13 +162,18 @@ class Worker:
         if order.step > self._session.step:
             self._sums.clear()
             self._gathered.clear()
+            self._asked.clear()
             self._computed = 0
         if isinstance(order, Assign):
             self._taken += 1
             self._version = give.version
             self._sums[order.segment.id] = _Sum(self._store.row(give.row), order.whole)
-        elif isinstance(order, Upload) and give.gathered:
-            self._gathered[order.message] = give.gathered
+            if order.message is not None:
+                self._asked.add(order.segment.id)
+        elif isinstance(order, Upload):
+            self._asked.update(order.segments)
+            if give.gathered:
+                self._gathered[order.message] = give.gathered
 
     def _said(self, reports: list[Report]) -> list[Said]:
         said: list[Said] = []
@@ -165,6 +182,7 @@ class Worker:
                 case Progress(step, segment, done, closed):
                     said.append(Told(step, segment, done, closed))
                 case Send():
+                    self._injector.before_message(report.step, self._computed, said)
                     said += self._send(report)
         return said
 
@@ -196,6 +214,7 @@ class Worker:
             said.append(Left(self._taken))
         if said:
             self._say(said)
+            self._injector.after_saying(said, self._asked, self._computed)
 
 
 def is_finite(row: NDArray[Any]) -> bool:

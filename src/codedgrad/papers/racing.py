@@ -86,7 +86,7 @@ class Race:
                     build(words, self.times.workers),
                     Path(folder, str(number)),
                     label,
-                    lambda report, score: self.effort.advance(each),
+                    lambda *told: self.effort.advance(each),
                 )
         return trials
 

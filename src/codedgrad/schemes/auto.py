@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from codedgrad.codes.arguments import whole
 from codedgrad.core.history import History
 from codedgrad.errors import InvalidScheme
-from codedgrad.schemes.coded import title
 from codedgrad.schemes.handing import Layout
 from codedgrad.schemes.pacing import Paces
 from codedgrad.schemes.replanning import LivePlan
 
 __all__ = ["Auto", "auto"]
+
+_PIECES = 8
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Auto:
 
 
 def auto(
-    workers: int, pieces: int = 8, *, copies: int | str = "all", early: bool = True
+    workers: int, pieces: int = _PIECES, *, copies: int | str = "all", early: bool = True
 ) -> Auto:
     """Plan ordered lists of parts again inside the step, whenever that ends it sooner.
 
@@ -80,9 +81,7 @@ def auto(
     held = n if copies == "all" else whole("auto", "copies", copies, least=1)
     if held > n:
         raise InvalidScheme(f"auto: {held} copies for {n} workers", f"at most {n}")
-    options = {
-        "pieces": None if c == 8 else c,
-        "copies": None if copies == "all" else held,
-        "early": None if early else False,
-    }
-    return Auto(title("auto", **options), Layout(n, c, held), early)
+    given = [f"pieces={c}"] * (c != _PIECES) + [f"copies={held}"] * (copies != "all")
+    given += ["early=false"] * (not early)
+    name = f"auto({', '.join(given)})" if given else "auto"
+    return Auto(name, Layout(n, c, held), early)

@@ -107,6 +107,7 @@ class Sums:
     def arrive(self, event: MessageArrived) -> None:
         """Note a sum that has come."""
         self._due.pop(event.message, None)
+        self._hands[event.worker].strikes = 0  # late, but it came
 
     def forget(self, state: State) -> None:
         """Note that some will never come."""
@@ -118,7 +119,7 @@ class Sums:
         for id_ in over:
             del self._due[id_]
             message = state.messages[id_]
-            if message.pending and message.finite:  # else it is here, and doubted
+            if message.pending:  # or it is here, and doubted for too long
                 self._hands[message.worker].strike()
         return bool(over)
 

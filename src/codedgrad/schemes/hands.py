@@ -25,6 +25,7 @@ _VERY = 1.1
 _LATER, _MUCH = 1.2, 3.0  # times as late as now: a little overdue, and very
 _SLOWED = 1.25  # the same, of somebody whose pace was known
 _STRIKE = 10.0  # times the time so far, that somebody whose sums fail is put off
+_FIRST = 0.05  # of the time so far: a round trip, before one was measured
 _LIKE = 4  # others who were as late, to go by them
 
 
@@ -141,6 +142,11 @@ class Hands:
 
     # -- what happens ----------------------------------------------------------------
 
+    def pass_time(self, state: State) -> None:
+        """Note the time; in a first step a round trip is taken to be a share of it."""
+        if not self._forecast.step:
+            self.trip = _FIRST * (state.now - state.started)
+
     def give(
         self, state: State, worker: int, segment: int, parts: Sequence[int]
     ) -> None:
@@ -167,7 +173,9 @@ class Hands:
                 scale = (1.0 - share) + share * hand.count / self._pieces
                 took = state.now - state.started
                 hand.pace = took * share / self._pieces / scale
-        if known.closed and segment in hand.lists:
+        if known.closed and not known.done:
+            hand.drop(segment)
+        elif known.closed and segment in hand.lists:
             hand.lists.remove(segment)
         return max(parts, 0)
 

@@ -13,8 +13,8 @@ are in units of the median worker, and discounted. An arm must beat the present 
 2 %. One that asks for less need only be as good as the present one, within 1 %: so
 nothing is asked for twice where that gains nothing, and no arm is followed that loses
 to `uncoded`. If a code ties with the best of the others, it is taken if
-$f s < \pi \, (\tau - f)$, with $\pi$ the share of steps in which somebody is still out at
-$\tau + 1$ medians.
+$f s < \pi \, (\tau - f)$, with $\pi$ the share of steps in which somebody is still out
+at $\tau + 1$ medians.
 
 The guard: if 20 steps of other arms took 1 % longer than `uncoded` would have, it is
 `uncoded` for 50 steps.
@@ -23,7 +23,7 @@ The guard: if 20 steps of other arms took 1 % longer than `uncoded` would have, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,8 +31,8 @@ import numpy as np
 from codedgrad.codes.decoders import Floats
 from codedgrad.core.history import Record
 from codedgrad.schemes.opaque_lists import Lists, Places
-from codedgrad.schemes.opaque_past import GUESSES, Guesses, Past
-from codedgrad.schemes.opaque_replay import Costs, Went, late, went
+from codedgrad.schemes.opaque_past import Guesses, Past
+from codedgrad.schemes.opaque_replay import Arm, Costs, Went, arms_for, late, went
 
 __all__ = ["Arms", "Choice"]
 
@@ -41,9 +41,6 @@ _RECENT = 5  # steps whose times say when lists are late
 _DISCOUNT = 0.9  # of losses, a step
 _BETTER = 0.98  # times the loss of the present arm: what another must not exceed
 _AS_GOOD = 1.01  # the same for one that asks for less
-_CLEARLY = 1.5  # times the median, until what is late is shared out without an arm
-_QUANTILES = (0.9, 0.75, 0.5, 0.25)  # of the lists, that two stages wait for
-_TOLERANCES = (1, 2, 3, 4)
 _WATCHED = 20  # steps, over which an arm may not be worse than uncoded
 _WORSE = 1.01
 _REST = 50  # steps without an arm, if it was
@@ -72,7 +69,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """A recipe for a tracker that chooses. Must be hashable, so `holders` are not in it.
+    """A recipe for a tracker that chooses. `holders` are not hashed, there are many.
 
     Attributes:
         workers: How many there are, $n$.
@@ -99,36 +96,6 @@ class Arms:
         return _Chooser(self)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arm:
-    """A kind of lists, and when they are shared out."""
-
-    name: str
-    kind: str
-    quantile: float | None = None
-    tolerance: int = 0
-
-    def tau(self, firsts: Floats) -> float:
-        """Return after how many seconds lists are shared out, from when others came."""
-        if self.quantile is not None:
-            return float(np.quantile(firsts, self.quantile))
-        if self.name == "uncoded":
-            return max(late(firsts), _CLEARLY * float(np.median(firsts)))
-        return late(firsts)
-
-
-def _arms(places: Places) -> dict[str, _Arm]:
-    """Return all arms by name, those that ask for less first."""
-    found = [_Arm("uncoded", "even")]
-    found += [_Arm(f"uneven({guess})", guess) for guess in GUESSES]
-    found += [_Arm("two_stage", "even")]
-    found += [_Arm(f"two_stage({q:g})", "even", q) for q in _QUANTILES]
-    for s in _TOLERANCES:
-        if places.can_repeat(s):
-            found.append(_Arm(f"repeated({s})", f"repeated {s}", tolerance=s))
-    return {arm.name: arm for arm in found}
-
-
 class _Chooser:
     """Losses of all arms, and what is known of everybody's times.
 
@@ -141,7 +108,7 @@ class _Chooser:
         self._places = recipe.places
         self._past = Past(recipe.workers, self._places.unit, recipe.share)
         self._guesses = Guesses(recipe.workers)
-        self._arms = _arms(self._places)
+        self._arms = arms_for(self._places)
         self._firsts: dict[str, deque[Floats]] = {}  # by kind of lists
         self._seen = 0  # steps
         self._out = 0.0  # discounted steps with somebody out at tau + 1
@@ -162,7 +129,7 @@ class _Chooser:
         """Replay a step with every arm."""
         if not record.combined:
             return  # it may have been called off at any moment
-        x = self._past.learn(record)
+        x, likely = self._past.learn(record)
         seen = ~np.isnan(x)
         there = np.flatnonzero(seen & np.array(record.alive)).tolist()
         if not there:
@@ -172,16 +139,16 @@ class _Chooser:
         for name, end in ends.items():
             self.losses[name] = _DISCOUNT * self.losses[name] + end / usual
         self._guard(record.seconds, ends["uncoded"])
-        self._guesses.learn(x)
+        self._guesses.learn(likely)
         self._seen += 1
 
     def _replay(self, there: Sequence[int], x: Floats) -> dict[str, float]:
         """Return when the step would have ended, by arm."""
-        costs, ends = self.costs, dict[str, float]()
-        replayed: dict[str, Went] = {}
+        costs, guesses = self.costs, self._guesses.all()
+        replayed, ends = dict[str, Went](), dict[str, float]()
         for name, arm in self._arms.items():
             if arm.kind not in replayed:
-                replayed[arm.kind] = went(self._lists(arm, there), x, costs)
+                replayed[arm.kind] = went(self._lists(arm, there, guesses), x, costs)
             told = replayed[arm.kind]
             tau = arm.tau(self._known(arm.kind, told.firsts))
             ends[name] = told.end(tau, x, costs, self._places)
@@ -218,7 +185,7 @@ class _Chooser:
         if is_known and not self._rest:
             self.present = self._pick()
         arm, guesses = self._arms[self.present], self._guesses.all()
-        lists = self._lists(arm, there) if there else Lists((), ())
+        lists = self._lists(arm, there, guesses) if there else Lists((), ())
         seconds = guesses.get(arm.kind, guesses["quick"])
         return Choice(
             arm=arm.name,
@@ -230,14 +197,12 @@ class _Chooser:
         )
 
     def _pick(self) -> str:
-        losses, present = self.losses, self.present
-        best = self._best()
-        if losses[best] < _BETTER * losses[present]:
-            return best
-        for name, loss in losses.items():  # those that ask for less come first
-            if name == present or loss <= _AS_GOOD * losses[present]:
-                return name
-        return present
+        losses, best = self.losses, self._best()
+        if losses[best] >= _BETTER * losses[self.present]:
+            best = self.present
+        enough = _AS_GOOD * losses[best]
+        # those that ask for less come first
+        return next(n for n, loss in losses.items() if n == best or loss <= enough)
 
     def _best(self) -> str:
         """Return the arm of the least loss; between a code and others the rule says."""
@@ -259,10 +224,12 @@ class _Chooser:
         share = self.costs.share
         return share * tolerance < often * (tau - share)
 
-    def _lists(self, arm: _Arm, there: Sequence[int]) -> Lists:
+    def _lists(
+        self, arm: Arm, there: Sequence[int], guesses: Mapping[str, Floats]
+    ) -> Lists:
         if arm.kind == "even":
             return self._places.even(there)
-        guesses, some, costs = self._guesses.all(), list(there), self.costs
+        some, costs = list(there), self.costs
         if arm.tolerance:
             return self._places.repeated(there, guesses["quick"][some], arm.tolerance)
         x = guesses[arm.kind][some]

@@ -108,7 +108,7 @@ class Places:
         waiting = np.where(is_held, self.unit, 0)
         none = np.zeros(0), np.zeros(0, dtype=np.intp)
         found = level_on_ring(free, speed, waiting, *none, self.copies)
-        taken, left = self._handed(found.room)
+        taken, left = self._handed(waiting, found.room)
         for part in left:  # what going round the ring once has not found room for
             able = [w for w in self.holders[part] if np.isfinite(free[w])]
             ends = [free[w] + (len(taken[w]) + 1) * speed[w] for w in able]
@@ -116,22 +116,30 @@ class Places:
                 taken[able[int(np.argmin(ends))]].append(part)
         return _lists({w: tuple(sorted(parts)) for w, parts in enumerate(taken)})
 
-    def _handed(self, room: NDArray[np.intp]) -> tuple[list[list[int]], list[int]]:
-        """Return everybody's parts, and those left: its own first, then the next ones.
+    def _handed(
+        self, waiting: NDArray[np.intp], room: NDArray[np.intp]
+    ) -> tuple[list[list[int]], list[int]]:
+        """Return everybody's parts, and those left.
 
-        Nobody who comes later on the ring may take a worker's own.
+        A worker can help those behind it on the ring, as far as these need it. So it is
+        counted from those who need the most help back to those before them, and then
+        handed out the other way, to everybody its own first.
         """
-        n, start = self.workers, int(np.argmax(room))
+        n = self.workers
+        start = int(np.argmax(np.cumsum(waiting - room))) + 1
+        order = [(start + place) % n for place in range(n)]
+        loads, ahead = [0] * n, 0
+        for worker in reversed(order):
+            ahead += int(waiting[worker])
+            loads[worker] = min(ahead, int(room[worker]))
+            ahead -= loads[worker]
         left = [list(self.block(worker)) for worker in range(n)]
         taken: list[list[int]] = [[] for _ in range(n)]
-        for worker in (*range(start, n), *range(start)):
-            spare = int(room[worker])
-            for ahead in range(self.copies):
-                block = left[(worker + ahead) % n]
-                cut = block[:spare]
+        for worker in order:
+            for block in range(worker, worker + self.copies):
+                cut = left[block % n][: loads[worker] - len(taken[worker])]
                 taken[worker] += cut
-                spare -= len(cut)
-                del block[: len(cut)]
+                del left[block % n][: len(cut)]
         return taken, [part for block in left for part in block]
 
     # -- several workers a list ------------------------------------------------------

@@ -1,12 +1,14 @@
 r"""How long workers that give one answer a call took, whether or not that was seen.
 
 The seconds $x$ of a worker for the uncoded load are seen when its call is answered. Of
-who was dropped only a lower bound is. Then it is taken to be one of the times of recent
-steps that are longer, each as often as such times have been (the estimate of Kaplan and
+who was dropped only a lower bound is. Then times of recent steps that are longer say
+what it may have been, each as often as such times have been (the estimate of Kaplan and
 Meier, which knows that these are cut off, too); twice the bound, where nothing longer
 was ever seen. That a worker was slower still in the steps before is forgotten slowly.
 
-What is expected of the next step is guessed in four ways from that.
+For replays it is one of those times, in turn, since the longest counts there. What is
+expected of the next step is guessed, in four ways, from their median: no worker is
+thought to be slow for the time that it happened to be given.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Tail:
         >>> tail = Tail(workers=4)
         >>> seen = np.array([1.0, 1.0, 2.0, 9.0]), np.array([False, False, True, False])
         >>> tail.add(*seen)
-        >>> tail.beyond(1.5), tail.beyond(9.5)
-        (9.0, 19.0)
+        >>> tail.beyond(0.5), tail.beyond(1.5), tail.beyond(9.5)
+        (1.0, 9.0, 19.0)
     """
 
     def __init__(self, workers: int) -> None:
@@ -52,7 +54,6 @@ class Tail:
         self._steps: deque[tuple[Floats, Bools]] = deque(maxlen=min(_STEPS, affordable))
         self._values = np.zeros(0)  # that were seen, ascending
         self._survive = np.zeros(0)  # how many take longer than each
-        self._drawn = 0
 
     def add(self, times: Floats, is_least: Bools) -> None:
         """Add the times of a step."""
@@ -65,10 +66,8 @@ class Tail:
         survive = np.cumprod(np.where(cut, 1.0, 1.0 - 1.0 / at_risk))
         self._values, self._survive = values[~cut], survive[~cut]
 
-    def beyond(self, least: float) -> float:
-        """Return a time above `least`; asked again, shorter and longer ones in turn."""
-        self._drawn += 1
-        longer = 1.0 - (_GOLDEN * self._drawn) % 1.0
+    def beyond(self, least: float, longer: float = 0.5) -> float:
+        """Return a time above `least` that a share of those above exceeds."""
         first = int(np.searchsorted(self._values, least, side="right"))
         left = float(self._survive[first - 1]) if first else 1.0
         place = int(np.searchsorted(-self._survive, -longer * left, side="left"))
@@ -95,25 +94,35 @@ class Past:
         self._unit = unit
         self._tail = Tail(workers)
         self._before = np.full(workers, np.nan)
+        self._drawn = 0
 
-    def learn(self, record: Record) -> Floats:
-        """Return what everybody took in a step, (workers,); NaN: nothing was seen."""
+    def learn(self, record: Record) -> tuple[Floats, Floats]:
+        """Return what everybody took in a step, (workers,); NaN: nothing was seen.
+
+        Returns:
+            Seconds for replays, and such as to guess from.
+        """
         found = list(calls(record))
         self.shares.learn(found)
         x, is_least = self._seen(found)
         seen = ~np.isnan(x)
         if not seen.any():
-            return x
+            return x, x
         usual = float(np.median(x[seen]))
         self._tail.add(x[seen] / usual, is_least[seen])
+        likely = x.copy()
         for worker in np.flatnonzero(is_least).tolist():
-            guess = usual * self._tail.beyond(float(x[worker]) / usual)
-            before = float(self._before[worker])
+            least, before = float(x[worker]) / usual, float(self._before[worker])
+            guess = usual * self._tail.beyond(least)
             if before > guess:
                 guess = before ** (1.0 - _QUICK) * guess**_QUICK
-            x[worker] = guess
-        self._before = np.where(seen, x, self._before)
-        return x
+            self._drawn += 1
+            longer = 1.0 - (_GOLDEN * self._drawn) % 1.0
+            likely[worker] = guess
+            drawn = usual * self._tail.beyond(least, longer)
+            x[worker] = max(drawn, guess) if before > drawn else drawn
+        self._before = np.where(seen, likely, self._before)
+        return x, likely
 
     def _seen(self, found: list[Call]) -> tuple[Floats, Bools]:
         """Return the seconds of first calls, and where they are lower bounds."""
@@ -139,7 +148,7 @@ class Guesses:
     """
 
     def __init__(self, workers: int) -> None:
-        self._means = {"slow": np.full(workers, np.nan), "quick": np.full(workers, np.nan)}
+        self._means = {name: np.full(workers, np.nan) for name in ("slow", "quick")}
         self._recent: deque[Floats] = deque(maxlen=_RECENT)
 
     def learn(self, x: Floats) -> None:
@@ -152,7 +161,7 @@ class Guesses:
             self._means[name] = np.where(np.isnan(log), mean, moved)
 
     def all(self) -> dict[str, Floats]:
-        """Return seconds, (workers,), of every guess; for the unknown, as for others."""
+        """Return seconds, (workers,), of every guess; the unknown are as others."""
         n = len(self._means["slow"])
         if not self._recent:
             return dict.fromkeys(GUESSES, np.ones(n))

@@ -19,11 +19,15 @@ from numpy.typing import NDArray
 
 from codedgrad.codes.decoders import Floats
 from codedgrad.schemes.opaque_lists import Lists, Places
+from codedgrad.schemes.opaque_past import GUESSES
 
-__all__ = ["Costs", "Went", "late", "went"]
+__all__ = ["Arm", "Costs", "Went", "arms_for", "late", "went"]
 
-_USUAL = 3 * 1.4826  # median deviations: three standard deviations, were it a normal law
+_USUAL = 3 * 1.4826  # median deviations: three standard ones of a normal law
 _SOON = 1.05  # times the median, at least
+_CLEARLY = 1.5  # times the median, until what is late is shared out without an arm
+_QUANTILES = (0.9, 0.75, 0.5, 0.25)  # of the lists, that two stages wait for
+_TOLERANCES = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,7 @@ class Went:
         fixed, pace = costs.again * x, costs.part * x
         is_in = self.answers <= tau
         if places.everywhere:
-            helpers, parts = np.flatnonzero(is_in), int(self.sizes[late].sum())
-            second = _together(fixed[helpers], pace[helpers], parts)
+            second = _together(fixed[is_in], pace[is_in], int(self.sizes[late].sum()))
             return min(last, tau + second)
         ends = []
         for number in late:
@@ -125,3 +128,40 @@ def _together(fixed: Floats, pace: Floats, parts: int) -> float:
     ends = (parts + np.cumsum(begin * rate)) / np.cumsum(rate)
     used = int(np.argmax(np.append(ends[:-1] <= begin[1:], True)))
     return float(ends[used]) + 0.5 / float(np.mean(rate[: used + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A kind of lists, and when they are shared out.
+
+    Attributes:
+        name: In a word.
+        kind: Of the lists.
+        quantile: Of the lists, that must usually be in; None: until others are late.
+        tolerance: One less than the workers of a group, of a code.
+    """
+
+    name: str
+    kind: str
+    quantile: float | None = None
+    tolerance: int = 0
+
+    def tau(self, firsts: Floats) -> float:
+        """Return after how many seconds lists are shared out, from when others came."""
+        if self.quantile is not None:
+            return float(np.quantile(firsts, self.quantile))
+        if self.name == "uncoded":
+            return max(late(firsts), _CLEARLY * float(np.median(firsts)))
+        return late(firsts)
+
+
+def arms_for(places: Places) -> dict[str, Arm]:
+    """Return all arms by name, those that ask for less first."""
+    found = [Arm("uncoded", "even")]
+    found += [Arm(f"uneven({guess})", guess) for guess in GUESSES]
+    found += [Arm("two_stage", "even")]
+    found += [Arm(f"two_stage({q:g})", "even", q) for q in _QUANTILES]
+    for s in _TOLERANCES:
+        if places.can_repeat(s):
+            found.append(Arm(f"repeated({s})", f"repeated {s}", tolerance=s))
+    return {arm.name: arm for arm in found}

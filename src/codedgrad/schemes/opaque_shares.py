@@ -5,7 +5,7 @@ a later one of the same step $x \, (g + f \ell)$: $x$ belongs to worker and step
 share $f$ and what is paid again, $0 \le g \le 1 - f$, to the engine and the model. One
 load says nothing about them. Loads differ
 
-- between steps in which everybody had the same: the medians of their times are compared;
+- between steps in which everybody had the same: their median times are compared;
 - between two steps in a row of a worker whose list became longer or shorter;
 - between the first and later calls of a worker in a step, by least squares.
 """
@@ -121,7 +121,8 @@ class Shares:
         if len(first) < 2 or max(loads) - min(loads) > 0.1 * max(loads):
             return False
         times = sorted(math.inf if c.pending else c.seconds for c in first)
-        median, load = times[(len(times) - 1) // 2], sum(loads) / len(loads) / self._unit
+        median = times[(len(times) - 1) // 2]
+        load = sum(loads) / len(loads) / self._unit
         if 0.0 < median < math.inf:
             self._medians += (1.0, load, load * load, median, load * median)
         w, x, xx, y, xy = self._medians.tolist()
@@ -133,7 +134,7 @@ class Shares:
         return True
 
     def _learn_changes(self, answered: dict[int, Call]) -> None:
-        """Learn from those whose lists are longer or shorter than in the step before."""
+        """Learn from lists that are longer or shorter than in the step before."""
         told = []
         for worker, call in answered.items():
             before, seconds = self._before.get(worker, (math.nan, math.nan))
@@ -162,10 +163,9 @@ def _line(sums: list[float], prior: float) -> tuple[float, float]:
     """Return slope and intercept by least squares, both within what they can be.
 
     Example:
-        >>> loads, times = [0.25, 0.5], [0.875, 0.8125]  # not what more work takes
-        >>> sums = [2.0, 0.75, 0.3125, 1.6875, 0.625]
-        >>> [round(value, 2) for value in _line(sums, prior=0.5)]
-        [0.26, 0.74]
+        >>> sums = [2.0, 0.75, 0.3125, 1.375, 0.53125]  # (0.25, 0.625), (0.5, 0.75)
+        >>> [round(value, 3) for value in _line(sums, prior=0.5)]
+        [0.5, 0.5]
     """
     w, x, xx, y, xy = sums
     if w < 1e-6:

@@ -161,7 +161,6 @@ class LivePlan:
         self._forecast = forecast
         self._hands = Hands(forecast, layout.pieces)
         self._sums = Sums(self._hands, forecast)
-        self._trip = forecast.trip
         self._looks = 0
         self._looked = -math.inf
         self._goal = math.inf  # when the step should end, at the last look
@@ -170,6 +169,7 @@ class LivePlan:
         if early and not layout.everywhere:
             self._early = [share * forecast.step for share in _EARLY]
         self._is_collecting = False
+        self._is_short = False  # somebody has no room for what it should do
         self._limbo = Limbo()
         self._copied: set[int] = set()  # parts that several are at
         self._probes: set[int] = set()  # segments that nobody counts on
@@ -238,6 +238,7 @@ class LivePlan:
 
     def judge(self, state: State, event: Event) -> Decision:
         """Take note, and look whether lists should change or the step can end."""
+        self._hands.pass_time(state)
         match event:
             case Progressed():
                 return self._progress(state, event)
@@ -308,7 +309,9 @@ class LivePlan:
             return end
         if self._is_collecting:
             return self._collect(state) if strays else self._wait(state)
-        return self._collect(state) if self._missing(state) == 0 else self._wait(state)
+        if self._missing(state) == 0:
+            return self._collect(state)
+        return self._soon(state) if self._is_short else self._wait(state)
 
     def _forget(self, state: State, worker: int, is_lost: bool) -> None:
         """Note that what a worker had, or some of it, is gone."""
@@ -361,8 +364,8 @@ class LivePlan:
     def _look(self, state: State, must: bool = False) -> Decision:
         """See whether parts should change hands, at most once in a round trip."""
         now = state.now
-        if not must and now < self._looked + self._trip:
-            self._tick = min(self._tick, self._looked + self._trip)
+        if not must and now < self._looked + self._hands.trip:
+            self._tick = min(self._tick, self._looked + self._hands.trip)
             return self._wait(state)
         if not must and self._looks >= _MOST:
             return self._wait(state)
@@ -373,15 +376,17 @@ class LivePlan:
         self._replan(state, orders, stand)
         is_idle = self._arm(state, orders, stand.sight)
         elapsed = now - state.started
-        self._tick = now + max(self._trip, _CHECK * elapsed) if is_idle else math.inf
+        self._tick = now + max(self._hands.trip, _CHECK * elapsed) if is_idle else math.inf
         self._quiet = max(self._quiet, now + _CHECK * elapsed)
         return self._wait(state, orders)
 
     def _stand(self, state: State) -> _Stand:
         sight, is_done = self._hands.sight(state), self._is_done(state)
-        live = [[p for p in queue if not is_done(p)] for queue in sight.queues]
-        placed = {part for queue in live for part in queue}
-        placed.update(self._limbo.parts)
+        placed = set(self._limbo.parts)
+        live: list[list[int]] = []
+        for queue in sight.queues:
+            live.append([p for p in queue if p not in placed and not is_done(p)])
+            placed.update(live[-1])
         stand = _Stand(sight, live, {}, {}, {}, [], [])
         for part, worker, end in sight.under_way:
             if is_done(part):
@@ -415,7 +420,7 @@ class LivePlan:
         self._goal = min(before, found.end)
         gain = _CAUTIOUS if self._forecast.cautious else _GAIN
         gain *= self._forecast.step or state.now - state.started
-        if stand.is_stale or found.end < before - gain:
+        if stand.orphans or stand.is_stale or found.end < before - gain:
             self._goal = found.end
             late = [
                 part
@@ -425,15 +430,17 @@ class LivePlan:
             self._hand_over(state, orders, stand, found, late)
 
     def _most(self, state: State, stand: _Stand) -> Floats | float:
-        """Return how many parts each can be given: no more where there is no room."""
+        """Return how many parts each can be given.
+
+        No more for who is at work and has no room; who is not can make room.
+        """
         if state.capabilities.rows_per_worker >= _PLENTY:
             return math.inf
-        return np.array(
-            [
-                math.inf if _rooms(state, worker) > 0 else len(queue)
-                for worker, queue in enumerate(stand.live)
-            ]
-        )
+        has_room = [
+            not self._hands[worker].lists or _rooms(state, worker) > 0
+            for worker in range(len(stand.live))
+        ]
+        return np.where(has_room, math.inf, list(map(len, stand.live)))
 
     def _hand_over(
         self,
@@ -464,6 +471,7 @@ class LivePlan:
             sight.stuck,
         )
         copied = set(late)
+        self._is_short = False
         for worker, (old, new) in enumerate(zip(sight.queues, lists, strict=True)):
             same = 0
             while same < min(len(old), len(new)) and old[same] == new[same]:
@@ -472,12 +480,32 @@ class LivePlan:
                 self._cut(state, orders, worker, len(old) - same)
             more, rooms = new[same:], _rooms(state, worker)
             for part in [part for part in more if part in copied]:
-                if rooms > 1 or more == [part]:
+                if rooms > 1 or (rooms and more == [part]):
                     self._copy(state, orders, stand, found.end, worker, part)
                     more.remove(part)
                     rooms -= 1
             if more and rooms > 0:
                 self._give(state, orders, worker, more)
+            elif more:
+                self._make_room(state, orders, worker, more)
+
+    def _make_room(
+        self, state: State, orders: Orders, worker: int, parts: Sequence[int]
+    ) -> None:
+        """Have a worker forget its sums, once they are here, to give it more."""
+        hand = self._hands[worker]
+        self._is_short = True
+        if hand.lists or any(
+            message.pending and message.worker == worker
+            for message in state.messages.values()
+        ):
+            return  # when it is through
+        if hand.unsent:
+            self._sums.ask(state, orders, worker)
+            return
+        orders.drop(worker)
+        self._hands.renew(worker)
+        self._give(state, orders, worker, parts)
 
     def _confirm(
         self, state: State, orders: Orders, stand: _Stand, worker: int, part: int
@@ -550,7 +578,7 @@ class LivePlan:
             if not hand.unsent or not hand.count or not self._forecast.step:
                 continue  # nothing yet; or the first step, which shows a round trip
             pace, left = sight.pace[worker], self._hands.left(state, worker)
-            if (left - 1) * pace > self._trip:
+            if (left - 1) * pace > self._hands.trip:
                 continue
             through = sight.free[worker] + max(left, 1) * pace
             if through > self._goal or (self._sums.is_early and not left):

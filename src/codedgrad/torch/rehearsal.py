@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
-from codedgrad.core import Scheme
+from codedgrad.core import Record, Scheme
 from codedgrad.delays import Times
 from codedgrad.engines import FaultPlan
 from codedgrad.torch.job import Job
@@ -28,8 +28,8 @@ from codedgrad.torch.train import Coded, train
 
 __all__ = ["Rehearsal", "Trial", "Watcher", "network"]
 
-Watcher: TypeAlias = Callable[[Report, float], None]
-"""Is told every step and the accuracy after it."""
+Watcher: TypeAlias = Callable[[Report, float, Record | None], None]
+"""Is told every step, the accuracy after it, and all that was seen of it."""
 
 _HIDDEN = 128
 _RATE = 0.003
@@ -123,7 +123,7 @@ class Rehearsal:
             coded.log(accuracy=float(score[step]))
             reports.append(report)
             if watch is not None:
-                watch(report, float(score[step]))
+                watch(report, float(score[step]), coded.record)
         return Trial(
             coded.scheme.name, path, seconds, score, tuple(reports), max(deviations)
         )

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from codedgrad import __version__
-from codedgrad.core import Command, Event, Link, Patience, Scheme
+from codedgrad.core import Command, Event, Link, Patience, Record, Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum, granted
 from codedgrad.engines.drive import refuse_oracle
@@ -297,6 +297,15 @@ class Coded:
         seconds = self._driver.now() - begun
         self.report = report_of(self._sum, self._work.metrics, seconds)
         return self.report
+
+    @property
+    def record(self) -> Record | None:
+        """All that was seen of the last step; None before the first.
+
+        What an `advise.Watcher` is shown, to say who is slow while it runs.
+        """
+        records = self._driver.coordinator.history.records
+        return records[-1] if records else None
 
     def track(self, **objects: Tracked) -> None:
         """Let optimizers, schedulers and the like be in checkpoints.

@@ -1,4 +1,4 @@
-"""Training runs on the screen, while they run: how far, who is late, what is saved."""
+"""Training runs on the screen, while they run: how far, who is late, who is slow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from codedgrad.advise.slow_words import in_short
+from codedgrad.advise.watching import Watcher
+from codedgrad.core import Record
+
 __all__ = ["LiveView", "Seen"]
+
+_LASTING = 3  # steps for which somebody is slow before it is said
+_LINES = 3  # at most, about who is slow
 
 
 class Seen(Protocol):
@@ -50,7 +57,7 @@ class LiveView:
     """Shows runs one after the other, a bar each; a line each where nobody is looking.
 
     What a run saves is measured: the seconds of the first one, up to the same step,
-    less its own.
+    less its own. Whoever has been slow for some steps has a line, with how much.
 
     Args:
         names: Of the runs, in order.
@@ -85,17 +92,25 @@ class LiveView:
         )
         self._first: list[float] = []  # seconds of the first run, step by step
         self._own: list[float] = []
+        self._watcher = Watcher(workers)
 
     def begin(self, name: str) -> None:
         """Begin with the next run."""
         self._task = self._tasks[name]
         self._first, self._own = self._first or self._own, []
+        self._watcher = Watcher(self._workers)
         self._bars.start_task(self._task)
         if not self._console.is_terminal:
             self._console.print(f"{name}: {self._steps} steps ...")
 
-    def step(self, seen: Seen, score: float) -> None:
-        """Show a step."""
+    def step(self, seen: Seen, score: float, record: Record | None = None) -> None:
+        """Show a step.
+
+        Args:
+            seen: What is shown of it.
+            score: Accuracy after it.
+            record: All that was seen of it, to tell who is slow.
+        """
         assert self._task is not None  # a run has begun
         self._own.append(seen.seconds)
         done = len(self._own)
@@ -106,7 +121,8 @@ class LiveView:
             if self._first:
                 saved = sum(self._first[:done]) - sum(self._own)
                 said.append(f"   saved so far {saved:.1f} s", style="bold")
-            self._live.update(Group(self._bars, self._who(seen), said))
+            slow = self._slow(record)
+            self._live.update(Group(self._bars, self._who(seen), *slow, said))
 
     def _who(self, seen: Seen) -> Text:
         shown = Text("workers  ")
@@ -118,6 +134,16 @@ class LiveView:
             else:
                 shown.append(f" {worker} --   ", style="dim")
         return shown
+
+    def _slow(self, record: Record | None) -> list[Text]:
+        """Return a line for everybody who has been slow for some steps."""
+        if record is None:
+            return []
+        found = self._watcher.update(record)
+        lines = [in_short(each) for each in found if each.lasts >= _LASTING]
+        if len(lines) > _LINES:
+            lines[_LINES - 1 :] = [f"and {len(lines) - _LINES + 1} more are slow"]
+        return [Text(line, style="yellow") for line in lines]
 
     def __enter__(self) -> LiveView:
         if self._console.is_terminal:

@@ -22,6 +22,7 @@ from codedgrad.errors import InvalidOption
 from codedgrad.view.comparison import percent
 from codedgrad.view.curves import learning, time_per_step, work_per_step
 from codedgrad.view.panels import Key, Panel, Section, colours
+from codedgrad.view.slow import who_was_slow
 from codedgrad.view.subjects import Subject
 from codedgrad.view.summaries import (
     Summary,
@@ -64,6 +65,7 @@ def page(subjects: Sequence[Subject], title: str = "") -> str:
         verdict=_text(verdict_on(subjects)),
         bars=_bars(subjects),
         caveats=_notes(caveats(subjects)),
+        slow=who_was_slow(subjects),
         sections="\n".join(
             _section(section, [next(numbers) for _ in section.panels])
             for section in sections

@@ -1,0 +1,560 @@
+"""How close `auto` comes to the best possible, on eight real worker processes.
+
+    python benchmarks/auto_live.py            # about twelve minutes, nearly all asleep
+    python benchmarks/auto_live.py --quick    # a few short steps, for a look
+    python benchmarks/auto_live.py --only sticky --json
+
+Slowness is put in as sleep, so that two cores can show eight machines; everything else
+is real: processes, orders, reports, sums. Every sum is compared with NumPy's.
+
+- The bound is that of whoever knows all delays beforehand, with whole parts, and who
+  sends and stops in no time: `clairvoyant_whole` of the seconds that are slept.
+- Schemes take turns, a few steps each, on the same delays. The first step of a turn is
+  not counted, because late workers had the others' turns to get rid of old parts.
+- A worker asleep in a part that nobody wants any more sleeps on, as a job that computes
+  would go on, and is late for the next step. `woken` is the same engine with workers
+  that wake up then (`Local(interrupts=True)`): what an engine could do whose parts can
+  be interrupted, and no job of today's.
+- `simulated` is `auto` on the same delays in virtual time, with draining and without
+  any latency or noise: what the scheme alone is away from the bound.
+
+What `auto` takes beyond the bound is laid out in five parts that add up to it:
+
+    draining   the bound once more, with workers that begin when the old part is over
+    pace       the same with starts and seconds a part as they were reported
+    planning   until every part is done by somebody
+    fetching   until all sums that are needed are here
+    outside    parameters out, sums added up
+
+Aims: `auto` within 1.12 of the bound in all regimes, and within 1.02 of waiting for all
+where everybody is well. Exit code 1 if one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedgrad.codes.bounds import clairvoyant_whole
+from codedgrad.core import (
+    Assign,
+    Combine,
+    Command,
+    Event,
+    Progressed,
+    Scheme,
+    StepStarted,
+    Upload,
+)
+from codedgrad.delays import Times
+from codedgrad.engines import Driver, FaultPlan, Local
+from codedgrad.jobs import NumpyJob
+from codedgrad.schemes import build
+from codedgrad.sim import Machine, run_events
+
+Floats = NDArray[np.float64]
+
+WORKERS, PIECES = 8, 8
+PARTS = WORKERS * PIECES
+SEED = 3
+AIM, CALM = 1.12, 1.02
+NEVER = 1_000_000  # a step
+AFTER = 3  # parts that who is to die computes in its last step
+SAMPLES, FEATURES = 20, 30
+
+AUTO, WOKEN, UNCODED = "auto", "woken", "uncoded"
+SCHEMES = {
+    AUTO: "auto",
+    WOKEN: "auto",
+    UNCODED: f"uncoded(pieces={PIECES})",
+    "two_stage": f"two_stage(pieces={PIECES})",
+    "fractional(1)": f"fractional(tolerance=1, pieces={PIECES})",
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it."""
+
+    load: float  # seconds of sleep at the uncoded load
+    turns: int
+    steps: int  # in a turn
+    schemes: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        return self.turns * self.steps
+
+    @property
+    def counted(self) -> list[int]:
+        """Steps that count: all but the first of every turn."""
+        return [step for step in range(self.total) if step % self.steps]
+
+
+FULL = Size(0.4, 5, 6, tuple(SCHEMES))
+QUICK = Size(0.16, 2, 4, (AUTO, WOKEN, UNCODED))
+
+# -- regimes -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Seconds of sleep: once a step and for a part, (steps, workers); who dies when."""
+
+    fixed: Floats
+    part: Floats
+    dies: tuple[int, int] | None = None
+
+    @property
+    def times(self) -> Times:
+        return Times(fixed=self.fixed, unit=self.part * PIECES)
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        there = np.ones(self.part.shape, dtype=np.bool_)
+        if self.dies is not None:
+            worker, step = self.dies
+            there[step:, worker] = False
+        return there
+
+    @property
+    def bound(self) -> Floats:
+        """Seconds a step takes at least, (steps,)."""
+        return clairvoyant_whole(*self.seen(self.fixed, self.part), PARTS)
+
+    def seen(self, fixed: Floats, part: Floats) -> tuple[Floats, Floats]:
+        """Return both with the dead as such."""
+        there = self.alive
+        return np.where(there, fixed, np.inf), np.where(there, part, np.inf)
+
+
+def regimes(size: Size) -> dict[str, Regime]:
+    rng = np.random.default_rng(SEED)
+    shape, third = (size.total, WORKERS), size.total // 3
+    calm = size.load / PIECES * (1.0 + 0.02 * np.abs(rng.standard_normal(shape)))
+    nothing = np.zeros(shape)
+    hit = rng.random(shape) < 0.06
+    spikes = np.where(hit, rng.uniform(3.0, 20.0, shape), 1.0)
+    hit = rng.random(shape) < 0.06
+    pauses = np.where(hit, rng.uniform(0.5, 5.0, shape), 0.0) * size.load
+    classes = np.resize([1.0, 1.5, 2.0, 3.0], WORKERS)
+    return {
+        "calm": Regime(nothing, calm),
+        "sticky": Regime(nothing, calm * np.where(spells(shape, rng), 10.0, 1.0)),
+        "spikes": Regime(nothing, calm * spikes),
+        "classes": Regime(nothing, calm * classes),
+        "pauses": Regime(pauses, calm),
+        "dead": Regime(nothing, calm, dies=(WORKERS - 2, third)),
+    }
+
+
+def spells(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw who is slow: a chain that is left with 0.1, one worker in eight on average.
+
+    Drawn again until somebody is slow in half of the steps, and somebody begins to be.
+    """
+    while True:
+        slow = np.zeros(shape, dtype=np.bool_)
+        for step in range(1, shape[0]):
+            draws, before = rng.random(shape[1]), slow[step - 1]
+            slow[step] = np.where(before, draws > 0.1, draws < 0.1 / 7.0)
+        if 0.5 <= slow.any(axis=1).mean() <= 0.9 and slow.mean() <= 0.2:
+            return slow
+
+
+# -- a job, and the sum that it should give ------------------------------------------
+
+
+def data() -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(0)
+    return (
+        rng.standard_normal((PARTS, SAMPLES, FEATURES)),
+        rng.standard_normal((PARTS, SAMPLES)),
+    )
+
+
+def job() -> NumpyJob:
+    A, b = data()
+
+    def gradient(x: Floats, part: int, step: int) -> tuple[float, float, Floats]:
+        gap = A[part] @ x - b[part] + step
+        return float(gap @ gap) / 2, len(gap), gap @ A[part]
+
+    return NumpyJob(gradient, FEATURES)
+
+
+def right(x: Floats, step: int) -> Floats:
+    """Return what all parts give together: gradients, losses, samples."""
+    A, b = data()
+    gap = np.einsum("psf,f->ps", A, x) - b + step
+    sums = np.einsum("ps,psf->f", gap, A)
+    return np.array([*sums, float((gap**2).sum()) / 2, gap.size])
+
+
+def check(vector: Floats, x: Floats, step: int, who: str) -> None:
+    wanted = right(x, step)
+    off = float(np.linalg.norm(vector - wanted) / np.linalg.norm(wanted))
+    if off > 1e-10:
+        raise AssertionError(f"{who}, step {step}: the sum is off by {off:.1e}")
+
+
+def computing() -> float:
+    """Return the seconds that a part computes, without its sleep."""
+    work, x = job(), np.ones(FEATURES)
+    out, taken = np.empty(work.layout.message), []
+    for part in range(PARTS):
+        begun = time.perf_counter()
+        work.part(x, part, 0, 1.0, out)
+        taken.append(time.perf_counter() - begun)
+    return median(taken)
+
+
+# -- live runs -----------------------------------------------------------------------
+
+
+@dataclass
+class Contender:
+    """A scheme on an engine of its own, and what became of its steps."""
+
+    name: str
+    scheme: Scheme
+    engine: Local
+    faults: FaultPlan
+    driver: Driver = field(init=False)
+    seconds: list[float] = field(default_factory=list)
+    deciding: list[float] = field(default_factory=list)
+    work: list[int] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    steps: list[list[tuple[Event, list[Command]]]] = field(default_factory=list)
+
+    def start(self, times: Times) -> None:
+        layout = job().layout
+        self.driver = Driver(self.engine, self.scheme, layout, watch=self._watch)
+        handle = self.driver.coordinator.handle
+
+        def timed(event: Event) -> list[Command]:
+            begun = time.perf_counter()
+            commands = handle(event)
+            if self.deciding:
+                self.deciding[-1] += time.perf_counter() - begun
+            return commands
+
+        self.driver.coordinator.handle = timed  # type: ignore[method-assign]
+        self.engine.start(
+            job, layout, WORKERS, delays=times, parts=PARTS, faults=self.faults
+        )
+
+    def _watch(self, event: Event, commands: list[Command]) -> None:
+        if self.steps:
+            self.steps[-1].append((event, commands))
+
+    def step(self, x: Floats) -> None:
+        number = len(self.seconds)
+        self.steps.append([])
+        self.deciding.append(0.0)
+        begun = time.perf_counter()
+        sum_ = self.driver.step(x)
+        self.seconds.append(time.perf_counter() - begun)
+        check(sum_.vector, x, number, self.name)
+        self.work.append(sum_.report.work)
+        self.messages.append(sum_.report.messages)
+
+
+def contender(name: str, dies: tuple[int, int] | None) -> Contender:
+    faults = FaultPlan()
+    if dies is not None:
+        faults.kill(*dies, after=AFTER).join(dies[0], NEVER)
+    scheme, engine = build(SCHEMES[name], WORKERS), Local(interrupts=name == WOKEN)
+    return Contender(name, scheme, engine, faults)
+
+
+def take_turns(regime: Regime, size: Size) -> dict[str, Contender]:
+    """Let all schemes take their steps, on engines that live at the same time."""
+    names = [n for n in size.schemes if regime.dies is None or n != UNCODED]
+    points = np.random.default_rng(1).standard_normal((size.total, FEATURES))
+    found: dict[str, Contender] = {}
+    with ExitStack() as stack:
+        for name in names:
+            found[name] = contender(name, regime.dies)
+            stack.callback(found[name].engine.close)
+            found[name].start(regime.times)
+        for turn in range(size.turns):
+            for each in found.values():
+                for x in points[turn * size.steps : (turn + 1) * size.steps]:
+                    each.step(x)
+    for each in found.values():
+        kills = [fault for fault in each.faults.fired if fault.kind == "kill"]
+        assert len(kills) == (regime.dies is not None), f"{each.name}: nobody died"
+    return found
+
+
+# -- what a step of auto is made of --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A step as its events tell it; seconds since its start, but for `begun`.
+
+    Attributes:
+        begun: When it began, on the engine's clock.
+        reports: When each worker reported a part.
+        done: When every part had been done by somebody.
+        ended: When the sums were there.
+        orders: How many there were.
+    """
+
+    begun: float
+    reports: list[list[float]]
+    done: float
+    ended: float
+    orders: int
+
+
+def seen(entries: Sequence[tuple[Event, list[Command]]]) -> Seen:
+    begun = next(e.at for e, _ in entries if isinstance(e, StepStarted))
+    parts: dict[int, tuple[int, ...]] = {}
+    reports: list[list[float]] = [[] for _ in range(WORKERS)]
+    known: dict[int, int] = {}
+    missing, done, ended, orders = set(range(PARTS)), np.nan, np.nan, 0
+    for event, commands in entries:
+        if isinstance(event, Progressed) and event.segment in parts:
+            new = event.done - known.get(event.segment, 0)
+            known[event.segment] = event.done
+            reports[event.worker] += [event.at - begun] * new
+            missing -= set(parts[event.segment][: event.done])
+            if not missing and np.isnan(done):
+                done = event.at - begun
+        for command in commands:
+            match command:
+                case Assign(_, segment):
+                    parts[segment.id] = segment.parts
+                case Combine():
+                    ended = event.at - begun
+            orders += isinstance(command, Assign | Upload)
+    return Seen(begun, reports, float(done), float(ended), orders)
+
+
+def left_over(regime: Regime, before: Seen | None, step: Seen, number: int) -> Floats:
+    """Return for how long each worker is still busy with the step before, (workers,).
+
+    Who was in the middle of a part as that ended sleeps on to its end; who had done all
+    that it was given is free, but cannot be told apart, so that at most a part is said.
+    """
+    if before is None:
+        return np.zeros(WORKERS)
+    fixed, part = regime.fixed[number - 1], regime.part[number - 1]
+    last = [r[-1] if r else f for r, f in zip(before.reports, fixed, strict=True)]
+    ends = before.begun + np.array(last) + part
+    late = np.maximum(0.0, ends - step.begun)
+    idle = np.array(last) + 1.5 * part < before.ended  # it had nothing to do
+    return np.where(idle, 0.0, late)
+
+
+def measured(regime: Regime, step: Seen, fixed: Floats, number: int) -> Regime:
+    """Return the seconds before the first part, and for one, as they were reported."""
+    starts, paces = fixed.copy(), regime.part[number].copy()
+    for worker, reports in enumerate(step.reports):
+        if len(reports) > 1:
+            paces[worker] = median(np.diff(reports))
+        if reports:
+            starts[worker] = max(0.0, reports[0] - paces[worker])
+    return Regime(starts[None], paces[None])
+
+
+def layers(regime: Regime, each: Contender, counted: Sequence[int]) -> dict[str, float]:
+    """Return what the steps of a contender are made of, as shares of their bounds."""
+    steps = [seen(entries) for entries in each.steps]
+    sums = dict.fromkeys(("draining", "pace", "planning", "fetching", "outside"), 0.0)
+    for number in counted:
+        step, before = steps[number], steps[number - 1] if number else None
+        there = regime.alive[number]
+        fixed = regime.fixed[number] + left_over(regime, before, step, number)
+        bounds = [regime.bound[number]]
+        for rows in (
+            Regime(fixed[None], regime.part[number][None]),
+            measured(regime, step, fixed, number),
+        ):
+            a, p = (np.where(there, x, np.inf) for x in (rows.fixed, rows.part))
+            bounds.append(clairvoyant_whole(a, p, PARTS)[0])
+        marks = [*bounds, step.done, step.ended, each.seconds[number]]
+        for name, seconds in zip(sums, np.diff(marks).tolist(), strict=True):
+            sums[name] += seconds
+    total = float(regime.bound[list(counted)].sum())
+    return {name: seconds / total for name, seconds in sums.items()}
+
+
+def simulated(regime: Regime, counted: Sequence[int]) -> float:
+    """Return the ratio to the bound in virtual time."""
+    fixed, part = regime.seen(regime.fixed, regime.part)
+    begun: list[float] = []
+    ended: list[float] = []
+
+    def watch(event: Event, commands: Sequence[Command]) -> None:
+        if isinstance(event, StepStarted):
+            begun.append(event.at)
+        ended.extend(event.at for c in commands if isinstance(c, Combine))
+
+    run_events(
+        build(SCHEMES[AUTO], WORKERS),
+        Times(fixed=fixed, unit=part * PIECES),
+        Machine(drain=True),
+        watch=watch,
+    )
+    seconds = np.array(ended) - np.array(begun)
+    at = list(counted)
+    return float(seconds[at].sum() / regime.bound[at].sum())
+
+
+# -- what is printed -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a regime."""
+
+    name: str
+    bound: float
+    ratios: dict[str, float]
+    simulated: float
+    layers: dict[str, float]
+    facts: dict[str, float]
+
+    @property
+    def missed(self) -> Iterator[str]:
+        ratio = self.ratios[AUTO]
+        if ratio > AIM:
+            yield f"{self.name}: {ratio:.3f} of the bound, not {AIM}"
+        if self.name == "calm" and ratio > CALM * self.ratios[UNCODED]:
+            slower = ratio / self.ratios[UNCODED]
+            yield f"calm: {slower:.3f} of waiting for all, not {CALM}"
+
+
+def measure(name: str, regime: Regime, size: Size) -> Result:
+    found = take_turns(regime, size)
+    at = size.counted
+    bound = regime.bound[at]
+    auto = found[AUTO]
+    pace = [np.diff(r) for s in auto.steps for r in seen(s).reports if len(r) > 1]
+    return Result(
+        name,
+        float(bound.mean()),
+        {
+            each.name: float(np.array(each.seconds)[at].sum() / bound.sum())
+            for each in found.values()
+        },
+        simulated(regime, at),
+        layers(regime, auto, at),
+        {
+            "work": mean(auto.work[step] for step in at) / PARTS,
+            "messages": mean(auto.messages[step] for step in at) / WORKERS,
+            "orders": mean(seen(auto.steps[s]).orders for s in at) / WORKERS,
+            "deciding": mean(auto.deciding[step] for step in at),
+            "part": float(np.median(np.concatenate(pace))),
+        },
+    )
+
+
+def opening(size: Size, say: Callable[..., None]) -> float:
+    part, computed = size.load / PIECES, computing()
+    share = part / (part + computed)
+    say(
+        f"{WORKERS} workers, {PIECES} parts each, {size.load:g} s of sleep at the "
+        f"uncoded load; {len(size.counted)} steps\ncounted of {size.total}, in "
+        f"{size.turns} turns; seed {SEED}. A part sleeps {1e3 * part:.1f} ms and "
+        f"computes {1e3 * computed:.2f} ms:\n{100 * share:.1f} % are sleep.\n"
+    )
+    return share
+
+
+def table(results: Sequence[Result], size: Size, say: Callable[..., None]) -> None:
+    say("mean step over the bound; woken and simulated are auto, see above\n")
+    heads = [*size.schemes, "simulated"]
+    say(f"{'regime':<9}{'bound [s]':>10}" + "".join(f"{h:>14}" for h in heads))
+    for each in results:
+        cells = [
+            f"{each.ratios[name]:.3f}" if name in each.ratios else "never"
+            for name in size.schemes
+        ]
+        cells.append(f"{each.simulated:.3f}")
+        say(f"{each.name:<9}{each.bound:>10.3f}" + "".join(f"{c:>14}" for c in cells))
+    say("\nauto beyond the bound, in per cent of it; and what it takes to get there\n")
+    names = list(results[0].layers)
+    heads = [*names, "in all", "decides [ms]", "work", "messages", "orders"]
+    widths = [10] * len(names) + [8, 14, 7, 10, 8]
+    say(f"{'regime':<9}" + "".join(f"{h:>{w}}" for h, w in zip(heads, widths)))
+    for each in results:
+        cells = [f"{100 * each.layers[name]:.1f}" for name in names]
+        cells.append(f"{100 * (each.ratios[AUTO] - 1):.1f}")
+        cells.append(f"{1e3 * each.facts['deciding']:.1f}")
+        cells += [f"{each.facts[k]:.2f}" for k in ("work", "messages", "orders")]
+        say(
+            f"{each.name:<9}"
+            + "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
+        )
+    say("\nwork: parts computed over parts; messages, orders: for a worker and a step")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="auto beside the best possible, live")
+    parser.add_argument("--quick", action="store_true", help="a few short steps")
+    parser.add_argument("--only", help="one regime")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    given = parser.parse_args(arguments)
+    size = QUICK if given.quick else FULL
+    wanted = {
+        name: regime
+        for name, regime in regimes(size).items()
+        if given.only in (None, name)
+    }
+    if not wanted:
+        parser.error(f"there is no regime {given.only!r}; try {list(regimes(size))}")
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr if given.json else sys.stdout, flush=True)
+
+    share = opening(size, say)
+    results = [measure(name, regime, size) for name, regime in wanted.items()]
+    table(results, size, say)
+    missed = [line for each in results for line in each.missed]
+    if share < 0.9:
+        missed.append(f"{100 * share:.0f} % of a part are sleep, not 90")
+    say(
+        f"\naims: auto within {AIM} of the bound, calm within {CALM} of waiting for all:"
+    )
+    say("\n".join(f"MISSED {line}" for line in missed) or "all met")
+    if given.json:
+        print(json.dumps(for_machines(results, share, missed), indent=1))
+    return bool(missed)
+
+
+def for_machines(
+    results: Sequence[Result], share: float, missed: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "asleep": share,
+        "regimes": {
+            each.name: {
+                "bound": each.bound,
+                "ratios": each.ratios,
+                "simulated": each.simulated,
+                "layers": each.layers,
+                **each.facts,
+            }
+            for each in results
+        },
+        "missed": list(missed),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
