@@ -9,7 +9,18 @@ import pytest
 from codedgrad.advise import Probe, probe, read_probe, write_probe
 from codedgrad.advise.probing import Work, nothing, steps_of, taken
 from codedgrad.advise.probing_plan import Measuring
-from codedgrad.core import Capabilities, Event, Progressed, WorkerLost
+from codedgrad.core import (
+    Capabilities,
+    Combine,
+    Coordinator,
+    Event,
+    MessageArrived,
+    Progressed,
+    StepStarted,
+    TimerFired,
+    Upload,
+    WorkerLost,
+)
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Here
 from codedgrad.errors import InvalidOption, InvalidTrace, StepGivenUp
@@ -69,6 +80,20 @@ def test_a_worker_that_is_lost_leaves_nothing_to_measure() -> None:
     (step,) = Simulator(Measuring(3)).run(times)
     assert not step.combined
     assert "lost workers [1]" in step.reason
+
+
+def test_messages_are_asked_for_one_after_the_other_whatever_else_happens() -> None:
+    coordinator = Coordinator(Measuring(2))
+    coordinator.handle(StepStarted(0, at=0.0))
+    coordinator.handle(Progressed(0, 1, 1, 1, True, at=1.0))
+    (order, *_) = coordinator.handle(Progressed(0, 0, 0, 1, True, at=2.0))
+    assert order == Upload(0, 0, 2, (0,))
+    early = coordinator.handle(TimerFired(at=2.5))
+    assert not any(isinstance(command, Upload | Combine) for command in early)
+    (order, *_) = coordinator.handle(MessageArrived(0, 0, 2, ((0, 1),), at=3.0))
+    assert order == Upload(0, 1, 3, (1,))
+    (end,) = coordinator.handle(MessageArrived(0, 1, 3, ((1, 1),), at=3.5))
+    assert end == Combine(0, ((2, 1.0), (3, 1.0)), 0.0)
 
 
 def test_the_sums_of_a_probe_are_those_of_all_parts() -> None:

@@ -72,14 +72,14 @@ def test_it_trains_twice_and_leaves_two_runs_and_a_page(run: Run) -> None:
     assert all(len(line) <= 80 for line in shown.out.splitlines()[3:13])
     for word in (
         "waiting for all",
-        "fractional(tolerance=1)",
+        "auto",
         "mean time per step [s]",
     ):
         assert word in shown.out
     [folder] = Path("runs").iterdir()
     waiting, coded = (read_run(folder / name) for name in ("waiting", "coded"))
     assert [line.step for line in waiting.steps] == list(range(6))
-    # the same network, data and seed, and an exact scheme: the same numbers
+    # the same network, parts and seed, and an exact scheme: the same to rounding
     losses = [[line.loss for line in found.steps] for found in (waiting, coded)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
@@ -91,14 +91,25 @@ def test_for_machines_it_is_json_alone(run: Run) -> None:
     facts = json.loads(shown.out)
     assert facts["seed"] == 3
     assert [found["scheme"] for found in facts["runs"]] == [
-        "uncoded",
-        "fractional(tolerance=1)",
+        "uncoded(pieces=8)",
+        "auto",
     ]
     waiting, coded = facts["runs"]
-    assert waiting["off single-process gradients"] == 0
-    assert coded["off single-process gradients"] < 1e-5
-    assert waiting["parts computed per step"] == waiting["messages per step"] == 4
+    for found in facts["runs"]:
+        assert found["off single-process gradients"] < 1e-5
+    assert waiting["parts computed per step"] == 4 * 8
+    assert waiting["messages per step"] == 4
+    assert coded["parts computed per step"] >= 4 * 8
     assert Path(facts["report"]) == Path("here/report.html")
+
+
+def test_another_scheme_is_compared_on_as_many_parts_as_it_has(run: Run) -> None:
+    words = ("--json", "--no-kill", "--run-dir", "here", "--scheme", "fractional(1)")
+    waiting, coded = json.loads(run(*SMALL, *words).out)["runs"]
+    assert waiting["scheme"] == "uncoded"
+    assert waiting["off single-process gradients"] == 0  # bit by bit, as one part each
+    assert coded["scheme"] == "fractional(tolerance=1)"
+    assert waiting["parts computed per step"] == 4
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,7 @@ def test_for_machines_it_is_json_alone(run: Run) -> None:
     [
         ("--scheme fractionl(1)", "there is no scheme 'fractionl'"),
         ("--workers 1", "--workers"),
-        ("--workers 7", "must divide workers = 7"),
+        ("--workers 7 --scheme fractional(1)", "must divide workers = 7"),
         ("--steps 0", "--steps"),
         ("--data nowhere", "digits, fashion-mnist, or a folder"),
         ("--delays sleepy", "there is no kind 'sleepy'"),

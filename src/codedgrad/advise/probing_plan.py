@@ -17,7 +17,6 @@ from codedgrad.core import (
     Fail,
     Finish,
     History,
-    MessageArrived,
     MessageFailed,
     Orders,
     State,
@@ -115,7 +114,7 @@ class _Plan:
                 return Fail(f"not measured after {state.deadline.seconds:.3g} s")
         if not all(state.segments[id_].closed for id_ in self._segments):
             return Wait(self._end)
-        if self._messages and not isinstance(event, MessageArrived):
+        if self._messages and state.messages[self._messages[-1]].arrived is None:
             return Wait(self._end)
         if len(self._messages) < len(self._segments):
             worker = len(self._messages)

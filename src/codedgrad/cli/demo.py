@@ -18,7 +18,7 @@ from codedgrad.core import Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.delays import build as build_delays
 from codedgrad.errors import InvalidOption
-from codedgrad.schemes import build
+from codedgrad.schemes import build, uncoded
 from codedgrad.sim.delays_text import table_of
 from codedgrad.view import LiveView, write_page
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from codedgrad.torch.rehearsal import Rehearsal, Trial
 
 _DELAYS = (
-    "shifted-exponential(floor=0.04, mean=0.01)",
+    "shifted-exponential(floor=0.08, mean=0.02)",
     "sticky(factor=10, enter=0.1, leave=0.2, workers=[2, 5])",
 )
 _BATCH = {"digits": 256}  # others: a larger one
@@ -36,9 +36,9 @@ _WAITING = "waiting for all"
 def demo(
     scheme: Annotated[
         str, typer.Option(help="What to compare with waiting for all.")
-    ] = "fractional(1)",
+    ] = "auto",
     workers: Annotated[int, typer.Option(help="Processes.", min=2, max=64)] = 8,
-    steps: Annotated[int, typer.Option(help="Of each run.", min=1)] = 100,
+    steps: Annotated[int, typer.Option(help="Of each run.", min=1)] = 80,
     data: Annotated[
         str, typer.Option(help="digits, fashion-mnist, or the latter's folder.")
     ] = "digits",
@@ -56,17 +56,18 @@ def demo(
     """Train a real network twice, on workers some of which are slow.
 
     Once the root waits for all workers in every step, as synchronous training does,
-    and once it takes the exact gradient from whoever is fast enough. Same network,
-    data, seed and stragglers. Workers are real processes; their slowness is sleep,
-    put in on purpose and equal for both, so that two cores can show eight machines.
+    and once it takes the gradient from whoever is fast enough: that of all samples, to
+    rounding. Same network, samples in every step, seed and stragglers. Workers are real
+    processes; their slowness is sleep, put in on purpose and equal for both, so that
+    two cores can show eight machines.
 
     Writes both runs and a page to look at into a folder.
 
     Example: codedgrad demo --steps 200 --data fashion-mnist --scheme "cyclic(2)"
     """
     law, times = _times(delays, workers, steps, seed)
-    schemes = {_WAITING: build("uncoded", workers), scheme: build(scheme, workers)}
-    schemes = {_WAITING: schemes[_WAITING], schemes[scheme].name: schemes[scheme]}
+    built = build(scheme, workers)
+    schemes = {_WAITING: _waiting(built), built.name: built}
     rehearsal = _rehearsal(data, steps, seed, times, (workers - 2, steps // 2), kill)
     folder = _folder(run_dir)
     console = Console(stderr=as_json, highlight=False, width=None)
@@ -79,6 +80,12 @@ def demo(
         return
     console.print(_table(rehearsal, trials))
     console.print(_verdict(trials, page), soft_wrap=True)
+
+
+def _waiting(scheme: Scheme) -> Scheme:
+    """Return waiting for all with the parts of a scheme, so that samples are alike."""
+    pieces, left = divmod(scheme.parts, scheme.workers)
+    return uncoded(scheme.workers, pieces=1 if left else pieces)
 
 
 def _times(

@@ -65,7 +65,11 @@ class Auto:
 
 
 def auto(
-    workers: int, pieces: int = _PIECES, *, copies: int | str = "all", early: bool = True
+    workers: int,
+    pieces: int = _PIECES,
+    *,
+    copies: int | str = "all",
+    early: bool = True,
 ) -> Auto:
     """Plan ordered lists of parts again inside the step, whenever that ends it sooner.
 

@@ -120,7 +120,7 @@ class Sums:
             del self._due[id_]
             message = state.messages[id_]
             if message.pending:  # or it is here, and doubted for too long
-                self._hands[message.worker].strike()
+                self._hands.strike(message.worker)
         return bool(over)
 
     def is_as_expected(self, state: State, segment: int) -> bool:

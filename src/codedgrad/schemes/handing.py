@@ -79,6 +79,7 @@ class Layout:
         under_way: Sequence[int],
         ends: Sequence[float],
         most: Floats | float = math.inf,
+        before: float = math.inf,
     ) -> Level:
         """Return when the step could end; see `levelling`.
 
@@ -89,13 +90,16 @@ class Layout:
             under_way: Parts that somebody has.
             ends: When those should be done.
             most: Parts that each can be given, (workers,).
+            before: Ends from then on are of no use: the answer is inf instead.
         """
         late = np.array(ends, dtype=np.float64)
         if self.everywhere:
-            return level(free, pace, len(waiting), late, most)
+            return level(free, pace, len(waiting), late, most, before)
         counts = np.bincount(self._owners(waiting), minlength=self.workers)
         owners = self._owners(under_way)
-        return level_on_ring(free, pace, counts, late, owners, self.copies, most)
+        return level_on_ring(
+            free, pace, counts, late, owners, self.copies, most, before
+        )
 
     def _owners(self, parts: Sequence[int]) -> Ints:
         return np.array(parts, dtype=np.intp) // self.pieces
@@ -104,6 +108,7 @@ class Layout:
         self,
         queues: Sequence[Sequence[int]],
         pool: Sequence[int],
+        last: Sequence[int],
         rooms: Sequence[int],
         free: Floats,
         pace: Floats,
@@ -114,6 +119,7 @@ class Layout:
         Args:
             queues: Parts that each has not begun, in order.
             pool: Parts that are to be given to somebody.
+            last: The same, but they can wait.
             rooms: How many each can do in time.
             free: When each is free, (workers,).
             pace: Seconds each takes for a part, (workers,).
@@ -124,9 +130,9 @@ class Layout:
         """
         moving = _Moving(self, queues, rooms, free.tolist(), pace.tolist(), stuck)
         if self.everywhere:
-            moving.level_out(pool)
+            moving.level_out(pool, last)
         else:
-            moving.pass_on(pool)
+            moving.pass_on([*pool, *last])
         return moving.queues
 
 
@@ -155,13 +161,14 @@ class _Moving:
 
     # -- everybody may be asked for everything ---------------------------------------
 
-    def level_out(self, pool: Sequence[int]) -> None:
+    def level_out(self, pool: Sequence[int], last: Sequence[int]) -> None:
         """Take what is too much, the last first, and give it to who is through first."""
         taken = list(pool)
         for worker, queue in enumerate(self.queues):
             least = max(self._rooms[worker], self._stuck[worker])
             taken += reversed(queue[least:])
             del queue[least:]
+        taken += last
         there = [w for w, free in enumerate(self._free) if free < math.inf]
         heap = [(self._through(w), w) for w in there if self._has_room(w)]
         heapq.heapify(heap)

@@ -27,6 +27,7 @@ _SLOWED = 1.25  # the same, of somebody whose pace was known
 _STRIKE = 10.0  # times the time so far, that somebody whose sums fail is put off
 _FIRST = 0.05  # of the time so far: a round trip, before one was measured
 _LIKE = 4  # others who were as late, to go by them
+_SURELY = 0.8  # of those, who were no later than is expected
 
 
 class Hand:
@@ -76,11 +77,6 @@ class Hand:
         self.count += parts
         self.since = self._last = at
 
-    def strike(self) -> None:
-        """Note that it has not answered in time."""
-        self.silent = True
-        self.strikes += 1
-
     def drop(self, segment: int) -> None:
         """Take a segment out, whatever becomes of it."""
         for ids in (self.lists, self.unsent):
@@ -125,6 +121,7 @@ class Hands:
         self._fixed: list[float] = forecast.fixed.tolist()
         self._pace: list[float] = forecast.pace.tolist()
         self._hands = [Hand() for _ in self._pace]
+        self._silent: set[int] = set()
         self._merged: dict[int, int] = {}  # segment -> parts known to be merged
         self.given: dict[int, tuple[int, ...]] = {}
         self.trip = forecast.trip
@@ -138,7 +135,7 @@ class Hands:
     @property
     def are_trusted(self) -> bool:
         """Whether nobody is silent."""
-        return not any(hand.silent for hand in self._hands)
+        return not self._silent
 
     # -- what happens ----------------------------------------------------------------
 
@@ -163,7 +160,9 @@ class Hands:
     def report(self, state: State, worker: int, segment: int) -> int:
         """Note a report; return how many parts are new in it."""
         hand, known = self._hands[worker], state.segments[segment]
-        hand.silent = False
+        if hand.silent:
+            hand.silent = False
+            self._silent.remove(worker)
         parts = known.done - self._merged.get(segment, 0)
         if parts > 0:
             self._merged[segment] = known.done
@@ -182,14 +181,23 @@ class Hands:
     def renew(self, worker: int) -> None:
         """Note that somebody else is there now, or nobody."""
         self._hands[worker] = Hand()
+        self._silent.discard(worker)
+
+    def strike(self, worker: int) -> None:
+        """Note that a worker has not answered in time: it is silent until it speaks."""
+        self._hands[worker].silent = True
+        self._hands[worker].strikes += 1
+        self._silent.add(worker)
 
     def left(self, state: State, worker: int) -> int:
         """Return how many parts a worker still has to do."""
         left = 0
         for id_ in self._hands[worker].lists:
             known = state.segments.get(id_)
-            new = known is None  # just given
-            left += len(self.given[id_]) if new else known.keep - known.done
+            if known is None:  # just given
+                left += len(self.given[id_])
+            else:
+                left += known.keep - known.done
         return left
 
     def is_nearly_dry(self, state: State, worker: int) -> bool:
@@ -254,10 +262,11 @@ class Hands:
                 return max(hand.since + pace, now)
             return hand.since + _SLOWED * took
         usual = self._fixed[worker] + pace
-        if took <= _OVERDUE * usual:
-            return max(hand.since + usual, now)
         before = self._forecast.surprises
         at = bisect_right(before, took / usual)
         if len(before) - at >= _LIKE:
-            return max(hand.since + usual * before[(at + len(before)) // 2], now)
+            later = before[at + int(_SURELY * (len(before) - at))]
+            return max(hand.since + usual * max(later, 1.0), now)
+        if took <= _OVERDUE * usual:
+            return max(hand.since + usual, now)
         return hand.since + (_MUCH if took > _VERY * usual else _LATER) * took

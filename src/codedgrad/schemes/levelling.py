@@ -60,6 +60,7 @@ def level(
     waiting: int,
     under_way: Floats,
     most: Floats | float = math.inf,
+    before: float = math.inf,
 ) -> Level:
     """Return the earliest end where everybody may be asked for everything.
 
@@ -69,6 +70,7 @@ def level(
         waiting: Parts that nobody has begun.
         under_way: When those that were begun will be done, (some,).
         most: Parts that each can be given, (workers,).
+        before: Ends from then on are of no use: the answer is inf instead.
 
     Example:
         >>> found = level(np.array([0.0, 0.5]), np.array([1.0, 1.0]), 4, np.zeros(0))
@@ -88,7 +90,8 @@ def level(
         late = int(np.count_nonzero(under_way > end))
         return float(room(end, free, pace, limit).sum()) >= waiting + late
 
-    return _found(is_enough, low, step, free, pace, limit, under_way)
+    high = _first(is_enough, low, step, before)
+    return _found(is_enough, low, high, free, pace, limit, under_way)
 
 
 def level_on_ring(
@@ -99,6 +102,7 @@ def level_on_ring(
     owners: Ints,
     copies: int,
     most: Floats | float = math.inf,
+    before: float = math.inf,
 ) -> Level:
     """Return the earliest end where a part is asked of its owner or those before it.
 
@@ -111,6 +115,7 @@ def level_on_ring(
         copies: Workers that may be asked for a part: its owner, and so many before
             it on the ring that it makes this number.
         most: Parts that each can be given, (workers,).
+        before: Ends from then on are of no use: the answer is inf instead.
 
     Example:
         >>> free, pace = np.zeros(4), np.ones(4)
@@ -140,25 +145,35 @@ def level_on_ring(
         spare = need[at + 1] - have[at + n + 1] - np.minimum.accumulate(begin)
         return bool(spare.max() <= 0.0)
 
-    return _found(is_enough, low, step, free, pace, limit, under_way)
+    high = _first(is_enough, low, step, before)
+    return _found(is_enough, low, high, free, pace, limit, under_way)
+
+
+def _first(
+    is_enough: Callable[[float], bool], low: float, step: float, before: float
+) -> float:
+    """Return an end that is enough; inf if there is none, or none of use."""
+    if before < math.inf:
+        return before if before > low and is_enough(before) else math.inf
+    high = low
+    for _ in range(_DOUBLINGS):
+        if is_enough(high):
+            return high
+        high, step = high + step, step * 2.0
+    return math.inf
 
 
 def _found(
     is_enough: Callable[[float], bool],
     low: float,
-    step: float,
+    high: float,
     free: Floats,
     pace: Floats,
     most: Floats,
     under_way: Floats,
 ) -> Level:
-    """Find the earliest end that is enough; inf if none is."""
-    high = low
-    for _ in range(_DOUBLINGS):
-        if is_enough(high):
-            break
-        low, high, step = high, high + step, step * 2.0
-    else:
+    """Find the earliest end that is enough, between two; `high` is, if it is finite."""
+    if math.isinf(high):
         never = np.zeros(len(free), dtype=np.intp)
         return Level(math.inf, never, np.zeros(len(under_way), dtype=np.bool_))
     for _ in range(_HALVINGS):

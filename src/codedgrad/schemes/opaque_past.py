@@ -3,8 +3,9 @@ r"""How long workers that give one answer a call took, whether or not that was s
 The seconds $x$ of a worker for the uncoded load are seen when its call is answered. Of
 who was dropped only a lower bound is. Then times of recent steps that are longer say
 what it may have been, each as often as such times have been (the estimate of Kaplan and
-Meier, which knows that these are cut off, too); twice the bound, where nothing longer
-was ever seen. That a worker was slower still in the steps before is forgotten slowly.
+Meier, which knows that these are cut off, too); half as much again, where nothing
+longer was seen. The last step in which all were waited for is among them, however old.
+That a worker was slower still in the steps before is forgotten slowly.
 
 For replays it is one of those times, in turn, since the longest counts there. What is
 expected of the next step is guessed, in four ways, from their median: no worker is
@@ -29,7 +30,8 @@ GUESSES = ("slow", "quick", "last", "median")
 
 _STEPS = 20  # whose times make the tail
 _SAMPLES = 4096  # of them at most
-_BEYOND = 2.0  # times a lower bound: where nothing longer was ever seen
+_BEYOND = 1.5  # times a lower bound: where nothing longer was ever seen
+_CUT = 0.1  # of the times of a step, that may be lower bounds where all were waited for
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _SLOW, _QUICK = 0.1, 0.3  # weights of the newest step
 _RECENT = 5
@@ -46,7 +48,7 @@ class Tail:
         >>> seen = np.array([1.0, 1.0, 2.0, 9.0]), np.array([False, False, True, False])
         >>> tail.add(*seen)
         >>> tail.beyond(0.5), tail.beyond(1.5), tail.beyond(9.5)
-        (1.0, 9.0, 19.0)
+        (1.0, 9.0, 14.25)
     """
 
     def __init__(self, workers: int) -> None:
@@ -54,12 +56,18 @@ class Tail:
         self._steps: deque[tuple[Floats, Bools]] = deque(maxlen=min(_STEPS, affordable))
         self._values = np.zeros(0)  # that were seen, ascending
         self._survive = np.zeros(0)  # how many take longer than each
+        self._whole: tuple[Floats, Bools] | None = None  # all were waited for
 
     def add(self, times: Floats, is_least: Bools) -> None:
         """Add the times of a step."""
         self._steps.append((times, is_least))
-        values = np.concatenate([times for times, _ in self._steps])
-        cut = np.concatenate([cut for _, cut in self._steps])
+        if np.mean(is_least) <= _CUT:
+            self._whole = self._steps[-1]
+        known = [*self._steps]
+        if self._whole is not None and not any(s is self._whole for s in known):
+            known.append(self._whole)
+        values = np.concatenate([times for times, _ in known])
+        cut = np.concatenate([cut for _, cut in known])
         order = np.lexsort((cut, values))  # at equal times, those seen come first
         values, cut = values[order], cut[order]
         at_risk = np.arange(len(values), 0, -1)
@@ -113,14 +121,10 @@ class Past:
         likely = x.copy()
         for worker in np.flatnonzero(is_least).tolist():
             least, before = float(x[worker]) / usual, float(self._before[worker])
-            guess = usual * self._tail.beyond(least)
-            if before > guess:
-                guess = before ** (1.0 - _QUICK) * guess**_QUICK
             self._drawn += 1
             longer = 1.0 - (_GOLDEN * self._drawn) % 1.0
-            likely[worker] = guess
-            drawn = usual * self._tail.beyond(least, longer)
-            x[worker] = max(drawn, guess) if before > drawn else drawn
+            x[worker] = _after(before, usual * self._tail.beyond(least, longer))
+            likely[worker] = _after(before, usual * self._tail.beyond(least))
         self._before = np.where(seen, likely, self._before)
         return x, likely
 
@@ -138,6 +142,11 @@ class Past:
             if 0.0 < least < math.inf:
                 x[call.worker], is_least[call.worker] = least, call.pending > 0
         return x, is_least
+
+
+def _after(before: float, guess: float) -> float:
+    """Return a guess, drawn towards what was before if that was longer; NaN was not."""
+    return before ** (1.0 - _QUICK) * guess**_QUICK if before > guess else guess
 
 
 class Guesses:

@@ -144,7 +144,7 @@ class Limbo:
         for id_, (_, until) in list(self._held.items()):
             if until <= state.now:
                 del self._held[id_]
-                hands[state.segments[id_].segment.worker].strike()
+                hands.strike(state.segments[id_].segment.worker)
 
 
 class LivePlan:
@@ -163,7 +163,7 @@ class LivePlan:
         self._sums = Sums(self._hands, forecast)
         self._looks = 0
         self._looked = -math.inf
-        self._goal = math.inf  # when the step should end, at the last look
+        self._goal = math.inf  # when the step should end, as of the last look
         self._tick = self._quiet = self._end = self._said = math.inf
         self._early: list[float] = []
         if early and not layout.everywhere:
@@ -172,6 +172,7 @@ class LivePlan:
         self._is_short = False  # somebody has no room for what it should do
         self._limbo = Limbo()
         self._copied: set[int] = set()  # parts that several are at
+        self._twins: dict[int, int] = {}  # part -> segment of who may not be there
         self._probes: set[int] = set()  # segments that nobody counts on
         self._probed: set[int] = set()  # parts that were done in them
         self._again: set[int] = set()  # parts that are done, and in no cover
@@ -211,7 +212,7 @@ class LivePlan:
         waiting = [part for parts in (*lists, orphans) for part in parts]
         found = layout.level(free, pace, waiting, (), ())
         rooms, stuck = found.room.tolist(), [0] * len(alive)
-        return layout.relisted(lists, orphans, rooms, free, pace, stuck)
+        return layout.relisted(lists, orphans, (), rooms, free, pace, stuck)
 
     def _give(
         self,
@@ -220,11 +221,12 @@ class LivePlan:
         worker: int,
         parts: Sequence[int],
         upload: bool = False,
-    ) -> None:
+    ) -> int:
         id_, _ = orders.assign(worker, parts, upload=upload)
         self._hands.give(state, worker, id_, parts)
         if not upload:
             self._hands[worker].unsent.append(id_)
+        return id_
 
     def _probe(self, state: State, orders: Orders, worker: int) -> None:
         """Let a worker show its pace with a part that others do anyway."""
@@ -270,8 +272,25 @@ class LivePlan:
         if event.closed and self._limbo.settle(id_):
             return self._soon(state)
         if parts and self._hands.is_nearly_dry(state, worker):
-            return self._look(state)
+            return self._run_dry(state, worker)
         return self._wait(state)
+
+    def _run_dry(self, state: State, worker: int) -> Decision:
+        """See whether a worker gets more; not if the last look says that it will not."""
+        hand, left = self._hands[worker], self._hands.left(state, worker)
+        is_early = hand.since + (left + 1) * hand.pace <= self._goal
+        if is_early or any(other.lists and not other.is_paced for other in self._hands):
+            return self._look(state)
+        orders = Orders(state)
+        if self._forecast.step:
+            self._sums.ask(state, orders, worker)
+        if not left:
+            self._tick = min(self._tick, self._pause(state))
+        return self._wait(state, orders)
+
+    def _pause(self, state: State) -> float:
+        """Return when to look again while somebody has nothing to do."""
+        return state.now + max(self._hands.trip, _CHECK * (state.now - state.started))
 
     def _note(self, state: State, segment: int, parts: int) -> None:
         """Note parts that are new in a segment."""
@@ -281,9 +300,27 @@ class LivePlan:
             self._probed.update(new)
         else:
             self._again.difference_update(new)
+            for part in self._twins.keys() & set(new):
+                self._outdo(state, part, segment)
         if not self._copied.isdisjoint(new):
             self._copied.difference_update(new)
             self._tick = state.now  # somebody else should stop
+
+    def _outdo(self, state: State, part: int, segment: int) -> None:
+        """Note that a part is done for which somebody else was not counted on.
+
+        Whoever has it too shows its pace with it, and no more.
+        """
+        twin = self._twins[part]
+        hand = self._hands[state.segments[twin].segment.worker]
+        is_asked = twin not in hand.unsent and not hand.lists
+        if twin == segment or state.segments[twin].gone or is_asked:
+            return
+        del self._twins[part]
+        hand.drop(twin)
+        self._probes.add(twin)
+        if state.segments[twin].done:
+            self._probed.add(part)
 
     def _close(self, state: State, worker: int, segment: int) -> None:
         """Note a closed segment; see that what is in it will be sent."""
@@ -375,9 +412,8 @@ class LivePlan:
         stand = self._stand(state)
         self._replan(state, orders, stand)
         is_idle = self._arm(state, orders, stand.sight)
-        elapsed = now - state.started
-        self._tick = now + max(self._hands.trip, _CHECK * elapsed) if is_idle else math.inf
-        self._quiet = max(self._quiet, now + _CHECK * elapsed)
+        self._tick = self._pause(state) if is_idle else math.inf
+        self._quiet = max(self._quiet, self._pause(state))
         return self._wait(state, orders)
 
     def _stand(self, state: State) -> _Stand:
@@ -414,14 +450,22 @@ class LivePlan:
         names, ends = list(stand.under_way), list(stand.under_way.values())
         waiting = [part for queue in stand.live for part in queue] + stand.orphans
         waiting += self._limbo.parts
-        most = self._most(state, stand)
-        found = self._layout.level(sight.free, sight.pace, waiting, names, ends, most)
-        before = stand.end()
-        self._goal = min(before, found.end)
         gain = _CAUTIOUS if self._forecast.cautious else _GAIN
         gain *= self._forecast.step or state.now - state.started
-        if stand.orphans or stand.is_stale or found.end < before - gain:
-            self._goal = found.end
+        before = stand.end()
+        must = bool(stand.orphans) or stand.is_stale
+        most = self._most(state, stand)
+        found = self._layout.level(
+            sight.free,
+            sight.pace,
+            waiting,
+            names,
+            ends,
+            most,
+            math.inf if must else before - gain,
+        )
+        self._goal = min(before, found.end)
+        if must or found.end < math.inf:
             late = [
                 part
                 for part, is_late in zip(names, found.late.tolist(), strict=True)
@@ -432,15 +476,18 @@ class LivePlan:
     def _most(self, state: State, stand: _Stand) -> Floats | float:
         """Return how many parts each can be given.
 
-        No more for who is at work and has no room; who is not can make room.
+        No more for somebody who has not shown that it is there, as long as others
+        have; nor for who is at work and has no room. Who is not at work can make room.
         """
-        if state.capabilities.rows_per_worker >= _PLENTY:
-            return math.inf
-        has_room = [
-            not self._hands[worker].lists or _rooms(state, worker) > 0
-            for worker in range(len(stand.live))
+        hands = self._hands
+        is_shown = any(hand.count for hand in hands)
+        is_tight = state.capabilities.rows_per_worker < _PLENTY
+        can_have_more = [
+            (hand.count > 0 or not (is_shown and hand.started))
+            and not (is_tight and hand.lists and _rooms(state, worker) <= 0)
+            for worker, hand in enumerate(hands)
         ]
-        return np.where(has_room, math.inf, list(map(len, stand.live)))
+        return np.where(can_have_more, math.inf, list(map(len, stand.live)))
 
     def _hand_over(
         self,
@@ -457,20 +504,25 @@ class LivePlan:
             is_hidden = not self._hands[worker].count and sight.stuck[worker]
             if is_hidden and _rooms(state, worker) > 0:
                 self._confirm(state, orders, stand, worker, part)
+                found.room[worker] = 0
         for worker in stand.halted:
             for id_ in list(self._hands[worker].lists):
                 orders.cut(worker, id_)
                 self._hands[worker].lists.remove(id_)
             sight.queues[worker].clear()
+        hidden = [part for part in late if self._is_hidden(stand, found, part)]
+        copied = set(late).difference(hidden)
         lists = self._layout.relisted(
             stand.live,
-            late + stand.orphans,
+            [*(part for part in late if part in copied), *stand.orphans],
+            hidden,
             found.room.tolist(),
             sight.free,
             sight.pace,
             sight.stuck,
         )
-        copied = set(late)
+        for part in hidden:
+            self._twins[part] = self._hands[stand.owner[part]].lists[0]
         self._is_short = False
         for worker, (old, new) in enumerate(zip(sight.queues, lists, strict=True)):
             same = 0
@@ -488,6 +540,13 @@ class LivePlan:
                 self._give(state, orders, worker, more)
             elif more:
                 self._make_room(state, orders, worker, more)
+
+    def _is_hidden(self, stand: _Stand, found: Level, part: int) -> bool:
+        """Whether a part is all that somebody keeps who has not shown that it is there."""
+        worker = stand.owner[part]
+        hand, stuck = self._hands[worker], stand.sight.stuck[worker]
+        keeps = min(len(stand.live[worker]), max(int(found.room[worker]), stuck))
+        return not hand.count and len(hand.lists) == 1 and not keeps
 
     def _make_room(
         self, state: State, orders: Orders, worker: int, parts: Sequence[int]

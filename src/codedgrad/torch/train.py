@@ -66,7 +66,7 @@ class Tracked(Protocol):
 def train(
     job: Callable[[], Job],
     *,
-    scheme: Scheme | str,
+    scheme: Scheme | str = "auto",
     workers: int | None = None,
     engine: Engine | str = "local",
     uplink: Link | str | None = None,
@@ -87,7 +87,7 @@ def train(
     Args:
         job: Makes the job; called once here and once in every worker, with torch,
             numpy and random seeded alike.
-        scheme: Who computes what, and when it is enough; in words, such as
+        scheme: Who computes what, and when it is enough; in words, such as "auto" or
             "fractional(1)", or built.
         workers: How many; needed where the scheme is in words.
         engine: What the workers are: "local", processes of this machine; "here", none,
@@ -115,7 +115,7 @@ def train(
         >>> def job():
         ...     x = torch.arange(12.0).reshape(12, 1)
         ...     return Job(nn.Linear(1, 1), nn.MSELoss(), (x, 2 * x), batch_size=4)
-        >>> with train(job, scheme="fractional(1)", workers=2) as coded:
+        >>> with train(job, workers=2) as coded:
         ...     optimizer = torch.optim.SGD(coded.model.parameters(), lr=0.01)
         ...     for step in coded.steps(300):
         ...         report = coded.backward()
