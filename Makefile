@@ -52,6 +52,7 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/heterogeneous.py
 	$(BIN)/python benchmarks/adaptive.py
 	$(BIN)/python benchmarks/tree.py
+	$(BIN)/python benchmarks/auto_live.py
 
 soak: .venv/dev ## the random tests, for many more draws
 	@$(BIN)/python -m pytest --hypothesis-profile=soak --timeout=3600 \

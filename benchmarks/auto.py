@@ -23,10 +23,13 @@ and workers stop at once. The bounds are those of whoever knows all x beforehand
 pays neither: with whole parts, in the simulator's own rounding, or fluid.
 
 Rivals are in units of the fluid bound. uncoded and two_stage (everything everywhere)
-run on the same machine. Codes are fractional (frc) and cyclic (cyc) with tolerance 1 to
-4, and 2 or 4 static clusters of the latter, the best of them in hindsight; uneven loads
-follow a moving average of log x, are told everybody's x after each step, and wait for
-all. Codes and uneven loads pay no latency, which favours them.
+run on the same machine. Uneven loads follow a moving average of log x, wait for all,
+and are told f, who is lost, and everybody's x after each step. Codes are fractional
+(frc) and cyclic (cyc) with tolerance 1 to 4, and 2 or 4 static clusters of the latter:
+the best of them in hindsight, without any latency, which favours them.
+
+x does not change within a step, so whoever has reported two parts is known exactly. Of
+noise inside a step, which real workers have, this says nothing.
 
 Aims: within 1.03 of the whole-part bound at f = 1 and 1.05 below; within 1.002 of
 uncoded where all are well; work up to 1.05 of the parts at f = 1; with `--ring`, that
@@ -42,7 +45,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -198,9 +201,10 @@ def play(run: Run) -> Played:
     times = shared(x, case.share)
     whole = clairvoyant_whole(times.fixed, times.part(case.parts), case.parts)
     fluid = np.minimum(clairvoyant(times.fixed, times.unit), whole)
-    if run.scheme == UNEVEN:
-        return Played(uneven(case, x, times), whole, fluid, 1.0, 1.0, 1.0, 0.0)
     trip = run.latency * float(np.median(x.unit[np.isfinite(x.unit)]))
+    if run.scheme == UNEVEN:
+        seconds = uneven(case, x, times) + 2.0 * trip
+        return Played(seconds, whole, fluid, 1.0, 1.0, 1.0, trip)
     orders = 0
 
     def count(event: Event, commands: list[Command]) -> None:
@@ -338,6 +342,7 @@ class Size:
     regimes: tuple[str, ...]
     shares: tuple[float, ...]
     beside: int  # seeds of rivals, at most
+    beside_at: tuple[float, ...]  # shares at which there are rivals
     apart: int  # seeds of what is taken apart, at most
     taken: tuple[str, ...]
 
@@ -370,6 +375,7 @@ FULL = Size(
     regimes=(*SYNTHETIC, *RECORDED),
     shares=(1.0, 0.5, 0.1),
     beside=20,
+    beside_at=(1.0, 0.5, 0.1),
     apart=5,
     taken=TAKEN_APART,
 )
@@ -378,9 +384,10 @@ QUICK = Size(
     steps=40,
     workers=(8,),
     pieces=(8,),
-    regimes=(*SYNTHETIC, "AR"),
+    regimes=SYNTHETIC,
     shares=(1.0, 0.5, 0.1),
     beside=1,
+    beside_at=(1.0,),
     apart=1,
     taken=("exp",),
 )
@@ -525,7 +532,7 @@ def rivals(case: Case, size: Size, played: dict[Run, Played]) -> Rivals:
 
 
 def show_rivals(found: Sequence[Rivals], seeds: int) -> None:
-    print(f"\nseconds over the fluid bound, c = {BESIDE}, at most {seeds} seeds\n")
+    print(f"\nseconds over the fluid bound, c = {BESIDE}, seeds: {seeds}\n")
     heads = (
         f"{'auto':>9}{'uncoded':>9}{'code':>9} {'':<10}{'two_stage':>9}{'uneven':>9}"
     )
@@ -591,7 +598,7 @@ def excess(case: Case, size: Size, played: dict[Run, Played]) -> Excess:
 
 
 def show_excess(found: Sequence[Excess], seeds: int) -> None:
-    print(f"\nwhat the rest is made of, % of the whole-part bound; {seeds} seeds\n")
+    print(f"\nwhat the rest is made of, % of the whole-part bound; seeds: {seeds}\n")
     print(
         f"{'':<19} {'as it is':>9} = {'two':>7} + {'re-plan':>7} + {'cold':>7} + "
         f"{'rest':>7} {'latency 0':>10} {'draining':>9} {'adds':>7}"
@@ -618,16 +625,16 @@ def show_excess(found: Sequence[Excess], seeds: int) -> None:
             f"{cell[4]:>7} {cell[5]:>10} {cell[6]:>9} {cell[7]:>7}"
         )
     print(
-        "two trips: the first order and the last message, which everybody pays; re-plan\n"
-        "latency: what else goes away without latency; cold start: what goes away from\n"
-        f"step {COLD} on, without latency; rest: what stays then. Draining: in place of "
-        "stopping"
+        "two trips: the first order and the last message, which everybody pays\n"
+        "re-plan latency: what else goes away without latency\n"
+        f"cold start: what goes away from step {COLD} on, then; rest: what stays\n"
+        "draining: parts under way cannot be stopped"
     )
 
 
 def scoreboard(size: Size, jobs: int, missed: Missed) -> dict[str, Any]:
     cases = size.cases(size.pieces, size.shares)
-    beside = [case for case in cases if case.pieces == BESIDE]
+    beside = [c for c in cases if c.pieces == BESIDE and c.share in size.beside_at]
     ends = [f for f in size.shares if f in (1.0, 0.1)]
     apart = [
         case
@@ -685,21 +692,20 @@ def ring(size: Size, jobs: int, missed: Missed) -> dict[str, Any]:
     runs = [run for c in cases for s in on_ring(c) for run in size.runs(c, s)]
     played = play_all(runs, jobs)
     print(
-        f"{RING} copies on a ring: seconds over the fluid bound, c = {BESIDE}, f = 1\n\n"
-        f"{'':<10} {'':>9}{f'r = {RING},':>9}{'waits for':>10}{'':>8}{'potential':>11}"
-        f"{'at half'!s:>9}\n"
-        f"{'regime':<6} {'n':>3} {'r = n':>9}{'early':>9}{'an idle one':>12}"
-        f"{'/':>6}{'known':>11}{'a step':>9}"
+        f"{RING} copies on a ring, c = {BESIDE}, f = 1: seconds over the fluid bound\n"
     )
+    heads = f"{'r = n':>9}{'early':>9}{'waiting':>9}{'early /':>9}"
+    print(f"{'regime':<6} {'n':>3} {heads}{'known':>9}{'half':>9}")
     found = [on_a_ring(case, size, played) for case in cases]
     for each in found:
         name = f"{each.regime:<6} {each.workers:>3}"
-        left = cells([each.everywhere, each.early]) + cells([each.waiting], 12)
-        gain = number(each.early / each.waiting)
-        print(f"{name} {left}{gain:>6}{cells([each.known], 11)}{cells([each.half])}")
+        gain = each.early / each.waiting
+        values = each.everywhere, each.early, each.waiting, gain, each.known, each.half
+        print(f"{name} {cells(values)}")
     print(
-        "/: early over waiting. Potential: fluid, on the ring, if all is known from the\n"
-        "start, or from half a median step on; not where there are pauses"
+        f"early, waiting: r = {RING}, looking before anybody idles, or only then\n"
+        "known, half: fluid, on the ring, if all is known from the start, or from\n"
+        "half a median step on; not where there are pauses"
     )
     judge_ring(found, missed)
     return {"ring": list(map(asdict, found))}
@@ -786,9 +792,13 @@ def arguments() -> argparse.Namespace:
 
 
 def size_of(given: argparse.Namespace) -> Size:
-    base = asdict(QUICK if given.quick else FULL)
-    named = {key: getattr(given, key, None) for key in base}
-    return Size(**{key: named[key] or base[key] for key in base})
+    """Return what was asked for; what was not is as in a quick or a full run."""
+    base = QUICK if given.quick else FULL
+    named = ("seeds", "steps", "workers", "pieces", "regimes", "shares")
+    asked = {key: value for key in named if (value := getattr(given, key))}
+    if "seeds" in asked and not given.quick:
+        asked["beside"] = asked["seeds"]
+    return replace(base, **asked)
 
 
 def without_inf(value: Any) -> Any:
@@ -804,8 +814,8 @@ def main() -> int:
     given, missed = arguments(), Missed()
     size, began = size_of(given), time.monotonic()
     print(
-        f"{size.seeds} seeds of {size.steps} steps, latency {LATENCY:.1%} of the median "
-        "step each way\n"
+        f"{size.seeds} seeds of {size.steps} steps, "
+        f"latency {LATENCY:.1%} of the median step each way\n"
     )
     found = (ring if given.ring else scoreboard)(size, given.jobs, missed)
     if given.json:
@@ -816,8 +826,8 @@ def main() -> int:
         print("aims: looking early is better on average, and never clearly worse:")
     else:
         print(
-            f"aims: {AIMS[True]} of the whole-part bound at f = 1, {AIMS[False]} below; "
-            f"{CALM} of uncoded\nin calm; work {WORK} of the parts at f = 1:"
+            f"aims: {AIMS[True]} of the whole-part bound at f = 1, {AIMS[False]} "
+            f"below; {CALM} of uncoded\nin calm; work {WORK} of the parts at f = 1:"
         )
     print("\n".join(f"MISSED {line}" for line in missed) or "all met")
     return bool(missed)

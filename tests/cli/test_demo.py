@@ -16,7 +16,9 @@ import pytest
 import torch
 
 from codedgrad.cli import main
+from codedgrad.cli.demo import _waiting
 from codedgrad.errors import InvalidOption
+from codedgrad.schemes import build
 from codedgrad.torch.pictures import FASHION, digits, fashion_mnist, pictures
 from codedgrad.trace import read_run
 
@@ -103,13 +105,18 @@ def test_for_machines_it_is_json_alone(run: Run) -> None:
     assert Path(facts["report"]) == Path("here/report.html")
 
 
-def test_another_scheme_is_compared_on_as_many_parts_as_it_has(run: Run) -> None:
-    words = ("--json", "--no-kill", "--run-dir", "here", "--scheme", "fractional(1)")
-    waiting, coded = json.loads(run(*SMALL, *words).out)["runs"]
-    assert waiting["scheme"] == "uncoded"
-    assert waiting["off single-process gradients"] == 0  # bit by bit, as one part each
-    assert coded["scheme"] == "fractional(tolerance=1)"
-    assert waiting["parts computed per step"] == 4
+@pytest.mark.parametrize(
+    ("scheme", "waiting"),
+    [
+        ("fractional(1)", "uncoded"),
+        ("fractional(1, pieces=3)", "uncoded(pieces=3)"),
+        ("auto(pieces=5)", "uncoded(pieces=5)"),
+    ],
+)
+def test_waiting_for_all_has_as_many_parts_as_the_other_scheme(
+    scheme: str, waiting: str
+) -> None:
+    assert _waiting(build(scheme, 4)).name == waiting
 
 
 @pytest.mark.parametrize(

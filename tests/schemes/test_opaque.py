@@ -36,7 +36,7 @@ from codedgrad.schemes import uncoded
 from codedgrad.schemes.opaque import OpaquePlan
 from codedgrad.schemes.opaque_arms import Arms
 from codedgrad.schemes.opaque_helpers import Pace, shared
-from codedgrad.schemes.opaque_lists import Lists, Places
+from codedgrad.schemes.opaque_lists import Lists, Places, ring
 from codedgrad.schemes.opaque_past import Guesses, Tail
 from codedgrad.schemes.opaque_picking import Picker
 from codedgrad.schemes.opaque_replay import Costs, arms_for, went
@@ -44,13 +44,6 @@ from codedgrad.schemes.opaque_shares import Call, Shares
 from codedgrad.sim import Machine, Simulator
 from codedgrad.testing import Invariants, check_scheme
 from codedgrad.testing.faults import draw, run
-
-
-def ring(workers: int, parts: int, copies: int) -> tuple[tuple[int, ...], ...]:
-    if copies == workers:
-        return (tuple(range(workers)),) * parts
-    owners = [part * workers // parts for part in range(parts)]
-    return tuple(tuple((g - j) % workers for j in range(copies)) for g in owners)
 
 
 @dataclass(frozen=True)
@@ -74,8 +67,7 @@ class Opaque:
     @cached_property
     def recipe(self) -> Arms:
         copies = self.copies or self.workers
-        holders = ring(self.workers, self.parts, copies)
-        return Arms(self.workers, self.parts, copies, holders, self.share)
+        return Arms(self.workers, self.parts, copies, share=self.share)
 
     @cached_property
     def placement(self) -> tuple[tuple[int, ...], ...]:
@@ -297,27 +289,19 @@ def test_a_worker_with_one_sum_is_emptied_before_it_helps() -> None:
     assert drops == list(given(found)) == [0, 1]
 
 
-def test_helpers_that_are_late_are_helped_in_turn_ever_later() -> None:
+def test_a_helper_that_is_late_is_helped_in_turn_after_twice_as_long() -> None:
     coordinator, orders = begun(Opaque(6))
     for order in orders[:4]:
         coordinator.handle(answer(order, 1.0))
-    coordinator.handle(TimerFired(1.5))
-    waits, now, asked = [], 1.5, 0
-    while (state := coordinator.state) is not None and now < 10.0:
-        pending = [m for m in state.messages.values() if m.pending]
-        asked = max(asked, len(pending))
-        for message in pending[2:-1]:  # some helpers answer, one at least does not
-            cuts = tuple(
-                (i, len(state.segments[i].segment.parts)) for i in message.segments
-            )
-            event = MessageArrived(0, message.worker, message.id, cuts, now + 0.01)
-            coordinator.handle(event)
-        later = [c.at for c in coordinator.handle(TimerFired(now + 20.0))
-                 if isinstance(c, WakeAt)]  # fmt: skip
-        waits += [at - now for at in later]
-        now += 20.0
-    assert asked > 2
-    assert waits
+    *helpers, wake = coordinator.handle(TimerFired(1.5))
+    assert given(helpers) == {0: (8,), 1: (10,), 2: (9,), 3: (11,)}
+    assert wake == WakeAt(0, 1.5 + 1.5 * 0.75)  # half of 1 s again, and a part's 0.25 s
+    for order in helpers[:3]:
+        assert coordinator.handle(answer(order, 1.6)) == []
+    again, later = coordinator.handle(TimerFired(2.625))
+    assert given([again]) == {0: (11,)}
+    assert later == WakeAt(0, 2.625 + 2 * 1.5 * 0.75)
+    assert isinstance(coordinator.handle(answer(again, 3.0))[0], Combine)
 
 
 def test_if_nobody_is_there_it_waits_for_somebody() -> None:

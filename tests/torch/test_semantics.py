@@ -780,6 +780,7 @@ def test_a_model_that_became_another_is_refused(change: Callable[[Any], None]) -
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({}, "workers: are not given; try workers=8"),
         ({"scheme": "cyclic(2)"}, "workers: are not given; try workers=8"),
         ({"scheme": CODED, "workers": 4}, "workers: are 4, the scheme has 5"),
         ({"scheme": CODED, "engine": "cloud"}, "engine: is 'cloud'; try local or here"),

@@ -1,9 +1,9 @@
 """Getting the sums in: who is asked for what, and until when that is waited for.
 
-A sum is asked for in three moments. A worker that will not be given more is asked before
-it has closed what it is at, which saves a round trip. When every part is done by
-somebody, a disjoint cover is chosen from what is there, and what of it is not on its way
-is asked for. And where sending takes long, whoever runs dry is asked at once.
+A sum is asked for in three moments. A worker that will not be given more is asked
+before it has closed what it is at, which saves a round trip. When every part is done by
+somebody, a disjoint cover is chosen from what is there, and what of it is not on its
+way is asked for. And where sending takes long, whoever runs dry is asked at once.
 
 Whoever owes a sum past its deadline is silent: what it has is not counted on until it
 speaks again.
@@ -66,13 +66,11 @@ class Sums:
             parts = self._parts(state, id_)
             if not parts:
                 continue
-            for ids, held in groups:
-                if held.isdisjoint(parts):
-                    break
-            else:
-                groups.append((ids := [], held := set()))
-            ids.append(id_)
-            held.update(parts)
+            fits = (group for group in groups if group[1].isdisjoint(parts))
+            if (group := next(fits, None)) is None:
+                groups.append(group := ([], set()))
+            group[0].append(id_)
+            group[1].update(parts)
         for ids, _ in groups:
             hand.unsent = [id_ for id_ in hand.unsent if id_ not in ids]
             self._due[orders.upload(worker, ids)] = math.inf

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from codedgrad.codes.decoders import Floats
 from codedgrad.schemes.levelling import Ints, Level, level, level_on_ring
-
-import numpy as np
 
 __all__ = ["Layout"]
 
@@ -107,7 +107,8 @@ class Layout:
     def relisted(
         self,
         queues: Sequence[Sequence[int]],
-        pool: Sequence[int],
+        orphans: Sequence[int],
+        copies: Sequence[int],
         last: Sequence[int],
         rooms: Sequence[int],
         free: Floats,
@@ -118,7 +119,8 @@ class Layout:
 
         Args:
             queues: Parts that each has not begun, in order.
-            pool: Parts that are to be given to somebody.
+            orphans: Parts that must be given to somebody.
+            copies: Parts that should be, where there is room.
             last: The same, but they can wait.
             rooms: How many each can do in time.
             free: When each is free, (workers,).
@@ -130,9 +132,9 @@ class Layout:
         """
         moving = _Moving(self, queues, rooms, free.tolist(), pace.tolist(), stuck)
         if self.everywhere:
-            moving.level_out(pool, last)
+            moving.level_out(orphans, copies, last)
         else:
-            moving.pass_on([*pool, *last])
+            moving.pass_on(orphans, (*copies, *last))
         return moving.queues
 
 
@@ -161,41 +163,45 @@ class _Moving:
 
     # -- everybody may be asked for everything ---------------------------------------
 
-    def level_out(self, pool: Sequence[int], last: Sequence[int]) -> None:
-        """Take what is too much, the last first, and give it to who is through first."""
-        taken = list(pool)
+    def level_out(
+        self, orphans: Sequence[int], copies: Sequence[int], last: Sequence[int]
+    ) -> None:
+        """Take what is too much, the last first; give it to who is through first."""
+        taken: list[int] = []
         for worker, queue in enumerate(self.queues):
             least = max(self._rooms[worker], self._stuck[worker])
             taken += reversed(queue[least:])
             del queue[least:]
-        taken += last
         there = [w for w, free in enumerate(self._free) if free < math.inf]
         heap = [(self._through(w), w) for w in there if self._has_room(w)]
         heapq.heapify(heap)
-        for part in taken:
-            if heap:
-                _, worker = heapq.heappop(heap)
-            elif there:
-                worker = min(there, key=self._through)
-            else:
-                return
-            self.queues[worker].append(part)
-            if self._has_room(worker):
-                heapq.heappush(heap, (self._through(worker), worker))
+        for parts, must in (
+            (copies, False), (orphans, True), (taken, True), (last, False),
+        ):  # fmt: skip
+            for part in parts:
+                if heap:
+                    _, worker = heapq.heappop(heap)
+                elif must and there:
+                    worker = min(there, key=self._through)
+                else:
+                    continue
+                self.queues[worker].append(part)
+                if self._has_room(worker):
+                    heapq.heappush(heap, (self._through(worker), worker))
 
     def _has_room(self, worker: int) -> bool:
         return self._rooms[worker] > len(self.queues[worker])
 
     # -- a ring ----------------------------------------------------------------------
 
-    def pass_on(self, pool: Sequence[int]) -> None:
-        """Find everything that is too much, and what is in the pool, a place."""
-        for part in pool:
+    def pass_on(self, orphans: Sequence[int], copies: Sequence[int]) -> None:
+        """Find everything that is too much, or nobody has, a place."""
+        for part in (*orphans, *copies):
             able = [w for w in self._layout.holders(part) if self._free[w] < math.inf]
             chain = self._chain([(w, part) for w in able], -1)
             if chain:
                 self._follow(chain)
-            elif able:
+            elif able and part not in copies:
                 self.queues[min(able, key=self._through)].append(part)
         for worker, queue in enumerate(self.queues):
             while len(queue) > max(self._rooms[worker], self._stuck[worker]):
@@ -207,7 +213,7 @@ class _Moving:
                 self._follow(chain)
 
     def _gifts(self, worker: int) -> list[tuple[int, int]]:
-        """Return (to whom, which part) a worker could hand on: of each owner the last."""
+        """Return (to whom, which part) a worker could hand on, one of each owner."""
         found: list[tuple[int, int]] = []
         seen: set[int] = set()
         queue = self.queues[worker]
@@ -225,7 +231,7 @@ class _Moving:
     def _chain(
         self, gifts: Sequence[tuple[int, int]], giver: int
     ) -> list[tuple[int, int]]:
-        """Return the shortest chain of (to whom, which part) that ends where is room."""
+        """Return the shortest chain of (to whom, which part) to where there is room."""
         before: dict[int, tuple[int, int] | None] = {giver: None}
         parts: dict[int, int] = {}
         to_do: deque[int] = deque()

@@ -4,7 +4,7 @@ Worker $i$ is free at $E_i$ and takes $p_i$ seconds for a part. $W$ parts wait, 
 parts under way end at $F_j$; one that ends after $T$ would have to be done once more,
 by somebody who is free. The earliest end is
 
-$$T = \min \{ T : \sum_i \lfloor (T - E_i)^+ / p_i \rfloor \ge W + |\{j : F_j > T\}| \}$$
+$$\min \{ T : \sum_i \lfloor (T - E_i)^+ / p_i \rfloor \ge W + |\{j : F_j > T\}| \}$$
 
 Both sides move the right way with $T$, so it is found by halving. Where a part may be
 asked of some workers only, every run of neighbouring owners on the ring must find room

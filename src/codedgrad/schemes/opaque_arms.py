@@ -22,7 +22,7 @@ import numpy as np
 
 from codedgrad.codes.decoders import Floats
 from codedgrad.core.history import Record
-from codedgrad.schemes.opaque_lists import Lists, Places
+from codedgrad.schemes.opaque_lists import Lists, Places, ring
 from codedgrad.schemes.opaque_past import Guesses, Past
 from codedgrad.schemes.opaque_picking import Picker
 from codedgrad.schemes.opaque_replay import Arm, Costs, Went, arms_for, late, went
@@ -61,17 +61,22 @@ class Arms:
     Attributes:
         workers: How many there are, $n$.
         parts: Of a step, a multiple of $n$.
-        copies: Workers that may be asked for a part; the other attributes say which.
-        holders: Who may be asked for a part, by part: its owner, and those before it
-            on the ring; or everybody.
+        copies: Workers that may be asked for a part.
+        holders: Who that is, by part: its owner, and those before it on the ring; or
+            everybody. If it is not given, it is found from the others.
         share: Of the time, that grows with the load, until that is known.
     """
 
     workers: int
     parts: int
     copies: int
-    holders: tuple[tuple[int, ...], ...] = field(compare=False, repr=False)
+    holders: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
     share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.holders:
+            found = ring(self.workers, self.parts, self.copies)
+            object.__setattr__(self, "holders", found)
 
     @property
     def places(self) -> Places:

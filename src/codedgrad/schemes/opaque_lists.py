@@ -17,7 +17,20 @@ from codedgrad.codes.decoders import Floats
 from codedgrad.schemes.levelling import level, level_on_ring, trimmed
 from codedgrad.schemes.staging_shares import even
 
-__all__ = ["Lists", "Places"]
+__all__ = ["Lists", "Places", "ring"]
+
+
+def ring(workers: int, parts: int, copies: int) -> tuple[tuple[int, ...], ...]:
+    """Return who may be asked for every part, its owner first if not everybody.
+
+    Example:
+        >>> ring(workers=3, parts=6, copies=2)
+        ((0, 2), (0, 2), (1, 0), (1, 0), (2, 1), (2, 1))
+    """
+    if copies == workers:
+        return (tuple(range(workers)),) * parts
+    owners = [worker for worker in range(workers) for _ in range(parts // workers)]
+    return tuple(tuple((g - j) % workers for j in range(copies)) for g in owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +121,12 @@ class Places:
         waiting = np.where(is_held, self.unit, 0)
         none = np.zeros(0), np.zeros(0, dtype=np.intp)
         found = level_on_ring(free, speed, waiting, *none, self.copies)
-        taken, left = self._handed(waiting, found.room)
-        for part in left:  # what going round the ring once has not found room for
-            able = [w for w in self.holders[part] if np.isfinite(free[w])]
-            ends = [free[w] + (len(taken[w]) + 1) * speed[w] for w in able]
-            if able:
-                taken[able[int(np.argmin(ends))]].append(part)
-        return _lists({w: tuple(sorted(parts)) for w, parts in enumerate(taken)})
+        return _lists(self._handed(waiting, found.room))
 
     def _handed(
         self, waiting: NDArray[np.intp], room: NDArray[np.intp]
-    ) -> tuple[list[list[int]], list[int]]:
-        """Return everybody's parts, and those left.
+    ) -> dict[int, tuple[int, ...]]:
+        """Return everybody's parts.
 
         A worker can help those behind it on the ring, as far as these need it. So it is
         counted from those who need the most help back to those before them, and then
@@ -140,7 +147,7 @@ class Places:
                 cut = left[block % n][: loads[worker] - len(taken[worker])]
                 taken[worker] += cut
                 del left[block % n][: len(cut)]
-        return taken, [part for block in left for part in block]
+        return {worker: tuple(sorted(parts)) for worker, parts in enumerate(taken)}
 
     # -- several workers a list ------------------------------------------------------
 

@@ -269,7 +269,7 @@ def _batch(given: int, parts: int) -> int:
     batch = _whole("batch_size", given, 1)
     if batch < parts:
         problem = f"{batch} samples cannot be cut into {parts} parts"
-        advice = f"{parts} or more, or fewer parts"
+        advice = f"{parts} or more, or fewer parts: less `pieces` or workers"
         raise InvalidScenario("batch_size", problem, advice)
     return batch
 

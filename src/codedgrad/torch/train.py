@@ -113,11 +113,11 @@ def train(
 
     Example:
         >>> def job():
-        ...     x = torch.arange(12.0).reshape(12, 1)
-        ...     return Job(nn.Linear(1, 1), nn.MSELoss(), (x, 2 * x), batch_size=4)
+        ...     x = torch.linspace(0, 1, 48).reshape(48, 1)
+        ...     return Job(nn.Linear(1, 1), nn.MSELoss(), (x, 2 * x), batch_size=16)
         >>> with train(job, workers=2) as coded:
-        ...     optimizer = torch.optim.SGD(coded.model.parameters(), lr=0.01)
-        ...     for step in coded.steps(300):
+        ...     optimizer = torch.optim.SGD(coded.model.parameters(), lr=0.5)
+        ...     for step in coded.steps(100):
         ...         report = coded.backward()
         ...         optimizer.step()
         >>> report.loss < 0.01
