@@ -166,10 +166,10 @@ def main() -> int:
             if copies == "all" and not typical < AIMS[workers]:
                 missed.append(f"{name}: a look takes {1e3 * typical:.2f} ms")
     print(
-        "event: the median of events with a look, orders noted; other: that of reports\n"
-        "without; / sort: the median look with orders\n\n"
-        "aims: a median look with orders below 1 ms for 32 workers and 50 ms for 1,000,\n"
-        "if all may be asked for all:"
+        "event: the median of events with a look, orders noted; other: that of\n"
+        "reports without; / sort: the median look with orders\n\n"
+        "aims: a median look with orders below 1 ms for 32 workers and 50 ms for\n"
+        "1,000, if all may be asked for all:"
     )
     print("\n".join(f"MISSED {line}" for line in missed) or "all met")
     return bool(missed)

@@ -2,9 +2,10 @@ r"""How long everybody is expected to take, from what past steps showed.
 
 A worker takes $x$ seconds for the uncoded load of $c$ parts: $(1 - f) x$ before its
 first part and $f x / c$ for each. Five predictors of $x$ compete: everybody alike, two
-moving averages of $\log x$, the last value, and the median of five. After each step the
-loads that each of them would have led to are replayed on what was seen, with losses
-discounted; one is followed when it beats equal loads by 2 %.
+moving averages of $\log x$, the last value, and the median of five. After each step it
+is counted how many parts would have had to change hands with the loads of each, as
+against the best loads in hindsight; old steps count less and less. Loads are as equal
+as ever until one of them is clearly better: lists change in the step anyway.
 
 What was cut off counts as the larger of its lower bound and the value before.
 """
@@ -18,19 +19,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codedgrad.codes.decoders import Floats
-from codedgrad.core.history import Record
+from codedgrad.codes.decoders import Bools, Floats
+from codedgrad.core.history import Record, per_part
 from codedgrad.core.state import SegmentState, State
 from codedgrad.schemes.levelling import level, trimmed
 
-__all__ = ["Forecast", "Paces"]
+__all__ = ["Forecast", "Paces", "Seen", "seen_in"]
 
 _DISCOUNT = 0.9
-_MARGIN = 0.98  # of the loss of equal loads
+_BETTER, _LEAST = 0.8, 0.02  # of the loss of equal loads, and of all parts
 _SLOW, _QUICK = 0.1, 0.3  # weights of the two moving averages
 _RECENT = 5
 _LATENCY = 0.01  # of a step, until it has been measured
 _REMEMBERED = 25  # round trips
+_SURPRISES = 400
+_NEW = 0.2  # weight of what a step says about the share
+_SLOWED = 2.0  # parts' time since the last report: its pace is not that any more
 _OWN = 20  # steps over which what was taken is compared with waiting for all
 _WORSE = 1.01
 _REST = 50  # steps of caution after that
@@ -49,6 +53,7 @@ class Forecast:
         share: That grows with the load.
         uneven: Whether loads follow what is expected of each worker.
         cautious: Whether to re-plan only for what is clearly overdue.
+        surprises: How many times as long as expected uncoded loads took, ascending.
     """
 
     fixed: Floats
@@ -59,7 +64,7 @@ class Forecast:
     share: float
     uneven: bool
     cautious: bool
-    surprises: tuple[float, ...] = ()
+    surprises: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +96,19 @@ class _Tracker:
         self._sendings: deque[float] = deque(maxlen=_REMEMBERED)
         self._own: deque[tuple[float, float]] = deque(maxlen=_OWN)
         self._caution = 0
-        self._surprises: deque[float] = deque(maxlen=400)
+        self._surprises: deque[float] = deque(maxlen=_SURPRISES)
         self._expected: Floats | None = None
 
     # -- what is expected ------------------------------------------------------------
 
     def forecast(self) -> Forecast:
         """Return what the next step is expected to be like."""
-        n, share = len(self._slow), 1.0 if self._share is None else self._share
+        n, share = len(self._slow), self.share
         if not self._seen:
             nothing = np.zeros(n)
-            return Forecast(nothing, nothing, 0.0, 0.0, 0.0, share, False, False)
+            return Forecast(nothing, nothing, 0.0, 0.0, 0.0, share, False, False, ())
         best = int(np.argmin(self._losses))
-        uneven = bool(self._losses[best] < 0.8 * self._losses[0] - 0.02)
+        uneven = bool(self._losses[best] < _BETTER * self._losses[0] - _LEAST)
         uneven = uneven and self._caution == 0
         seconds = self._predictions()[best if uneven else 0]
         typical = float(np.median(seconds))
@@ -140,40 +145,37 @@ class _Tracker:
         """Learn from a step that has ended."""
         if not record.combined:
             return
-        seen, shares, trips, sendings = observed(record, self._pieces, self._share)
-        self._trips += trips
-        self._sendings += sendings
-        if shares:
-            found = float(np.median(shares))
+        seen = seen_in(record, self._pieces, self.share)
+        self._trips += seen.trips
+        self._sendings += seen.sendings
+        if seen.shares:
+            found = float(np.median(seen.shares))
             before = found if self._share is None else self._share
-            self._share = 0.8 * before + 0.2 * found
-        if self._seen:
-            before_ = self._seen[-1]
-            cut = seen < 0  # lower bounds
-            value = np.where(cut, np.fmax(-seen, before_), seen)
-        else:
-            value = np.abs(seen)
-        if np.isnan(value).all():
-            return
+            self._share = (1.0 - _NEW) * before + _NEW * found
+        value = seen.seconds
+        if self._seen:  # whoever was cut off is no quicker than before
+            value = np.where(seen.is_least, np.fmax(value, self._seen[-1]), value)
         alive = np.array(record.alive) & ~np.isnan(value)
-        if self._expected is not None and alive.any():
+        if not alive.any():
+            return
+        if self._expected is not None:
             self._surprises += (value[alive] / self._expected[alive]).tolist()
-        if self._seen and alive.any():
+        if self._seen:
             self._compete(value, alive, record.seconds)
-        value = np.where(np.isnan(value), self._before(), value)
+            value = np.where(np.isnan(value), self._seen[-1], value)
         self._seen.append(value)
+        log = np.log(value)
         for mean, weight in ((self._slow, _SLOW), (self._quick, _QUICK)):
-            log = np.log(value)
             mean[:] = np.where(np.isnan(mean), log, (1 - weight) * mean + weight * log)
 
-    def _before(self) -> Floats:
-        if self._seen:
-            return self._seen[-1]
-        return np.full(len(self._slow), np.nan)
+    @property
+    def share(self) -> float:
+        """The share of the time that grows with the load; 1 until it was seen."""
+        return 1.0 if self._share is None else self._share
 
-    def _compete(self, seen: Floats, alive: np.ndarray, seconds: float) -> None:
-        """Replay the loads of every predictor on what was seen."""
-        share = 1.0 if self._share is None else self._share
+    def _compete(self, seen: Floats, alive: Bools, seconds: float) -> None:
+        """Count the parts that would have had to change hands, for every predictor."""
+        share = self.share
         actual, total = seen[alive], self._pieces * len(seen)
         best = _loads(actual, share, self._pieces, total, even=False)
         for number, predicted in enumerate(self._predictions()):
@@ -205,56 +207,76 @@ def _loads(x: Floats, share: float, pieces: int, total: int, even: bool) -> Floa
     return trimmed(found.room, free, pace, total).astype(np.float64)
 
 
-def observed(
-    record: Record, pieces: int, share: float | None
-) -> tuple[Floats, list[float], list[float], list[float]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a step told.
+
+    Attributes:
+        seconds: That each would have taken for the uncoded load, (workers,); NaN where
+            nothing was seen.
+        is_least: Where it would have taken longer, (workers,).
+        shares: That grow with the load, of whoever showed it.
+        trips: Seconds of round trips: from an order to an idle worker to what it led
+            to, without the work.
+        sendings: Seconds from asking for a sum that was there to having it.
+    """
+
+    seconds: Floats
+    is_least: Bools
+    shares: list[float]
+    trips: list[float]
+    sendings: list[float]
+
+
+def seen_in(record: Record, pieces: int, share: float) -> Seen:
     """Return what a step told.
 
-    Returns:
-        Seconds each would have taken for the uncoded load, (workers,): negative where
-        that is a lower bound, NaN where nothing was seen. Then shares that grow with
-        the load, round trips, and seconds of sending, of whoever showed them.
+    Args:
+        record: Of the step.
+        pieces: Parts in the uncoded load.
+        share: That grows with the load, of workers that did not show it.
     """
-    state = record.state
-    seen = np.full(len(record.alive), np.nan)
-    shares: list[float] = []
-    trips: list[float] = []
+    state, n = record.state, len(record.alive)
+    nothing = np.full(n, np.nan), np.zeros(n, dtype=np.bool_)
+    seen = Seen(*nothing, [], [], _sendings(state))
     for worker, held in enumerate(state.held):
-        if not held:
-            continue
-        known = [state.segments[id_] for id_ in held]
-        marks = _marks(known)
-        begun = min(k.assigned for k in known)
-        if not marks:
-            until = max(min(k.ended_at, state.now) for k in known)
-            least = _scaled(until - begun, 1, pieces, share)
-            if least > 0:
-                seen[worker] = -least
-            continue
-        gaps = [gap for _, _, gap in marks if gap > 0]
-        first, parts = marks[0][0] - begun, marks[0][1]
-        if gaps:
-            pace = sum(gaps) / len(gaps)
-            fixed = max(0.0, first - pace * parts)
-            seen[worker] = fixed + pieces * pace
-            shares.append(pieces * pace / seen[worker])
-            trips += _trips(known, pace)
-        elif first > 0:
-            seen[worker] = _scaled(first, parts, pieces, share)
-        late = state.now - marks[-1][0]
-        if gaps and late > 2.0 * pace and known[-1].ended == "dropped":
-            seen[worker] = max(seen[worker], fixed + pieces * late)
-    return seen, shares, trips, _sendings(state)
+        if held:
+            known = [state.segments[id_] for id_ in held]
+            seconds, is_least = _seconds(seen, known, state.now, pieces, share)
+            if seconds > 0:
+                seen.seconds[worker], seen.is_least[worker] = seconds, is_least
+    return seen
 
 
-def _scaled(seconds: float, parts: int, pieces: int, share: float | None) -> float:
-    f = 1.0 if share is None else share
-    scale = (1.0 - f) + f * parts / pieces
-    return seconds / scale if scale > 0 else 0.0
+def _seconds(
+    seen: Seen,
+    known: Sequence[SegmentState],
+    end: float,
+    pieces: int,
+    share: float,
+) -> tuple[float, bool]:
+    """Return what the uncoded load would have taken, and whether that is a bound."""
+    marks, begun = _marks(known), min(k.assigned for k in known)
+    if not marks:
+        until = max(min(k.ended_at, end) for k in known)
+        return per_part(until - begun, 1, share, pieces), True
+    first, parts, _ = marks[0]
+    gaps = [gap for *_, gap in marks if gap > 0]
+    if not gaps:
+        return per_part(first - begun, parts, share, pieces), False
+    pace = sum(gaps) / len(gaps)
+    fixed = max(0.0, first - begun - pace * parts)
+    seconds = fixed + pieces * pace
+    seen.shares.append(pieces * pace / seconds)
+    seen.trips.extend(_trips(known, pace))
+    late = end - marks[-1][0]
+    if late > _SLOWED * pace and known[-1].ended == "dropped":
+        return max(seconds, fixed + pieces * late), True
+    return seconds, False
 
 
 def _marks(known: Sequence[SegmentState]) -> list[tuple[float, int, float]]:
-    """Return (at, parts, seconds a part) of reports in order; 0 if it may have idled."""
+    """Return (at, parts, seconds a part, or 0 if it may have idled) of every report."""
     found: list[tuple[float, int, float]] = []
     last = -math.inf
     for segment in known:

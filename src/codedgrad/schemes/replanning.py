@@ -160,7 +160,7 @@ class LivePlan:
         return self._wait(state)
 
     def _run_dry(self, state: State, worker: int) -> Decision:
-        """See whether a worker gets more; not if the last look says that it will not."""
+        """See whether a worker gets more, unless the last look has said so."""
         hand, left = self._hands[worker], self._hands.left(state, worker)
         is_early = hand.since + (left + 1) * hand.pace <= self._goal
         if is_early or any(other.lists and not other.is_paced for other in self._hands):
