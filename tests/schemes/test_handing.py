@@ -20,7 +20,8 @@ def relisted(
     queues: list[list[int]],
     rooms: list[int],
     *,
-    pool: tuple[int, ...] = (),
+    orphans: tuple[int, ...] = (),
+    copies: tuple[int, ...] = (),
     last: tuple[int, ...] = (),
     free: tuple[float, ...] | None = None,
     pace: tuple[float, ...] | None = None,
@@ -29,7 +30,8 @@ def relisted(
     n = layout.workers
     return layout.relisted(
         queues,
-        pool,
+        orphans,
+        copies,
         last,
         rooms,
         np.array(free or (0.0,) * n),
@@ -91,31 +93,22 @@ def test_the_level_of_a_layout_knows_who_holds_what() -> None:
 
 @st.composite
 def lists(draw: st.DrawFn) -> tuple:
-    """Draw queues as they may be, what is to be given out, and who is there."""
+    """Draw queues as they may be, what nobody has, and who is there."""
     n = draw(st.integers(1, 5))
     layout = Layout(n, draw(st.integers(1, 3)), draw(st.integers(1, n)))
     gone = draw(st.sets(st.integers(0, n - 1), max_size=n - 1))
     queues: list[list[int]] = [[] for _ in range(n)]
-    out: list[int] = []
+    out: tuple[list[int], ...] = ([], [], [])  # orphans, copies, last
     for part in draw(st.permutations(range(n * layout.pieces))):
-        where = draw(st.sampled_from([*layout.holders(part), -1, -2]))
+        where = draw(st.sampled_from([*layout.holders(part), -1, -2, -3, -4]))
         if where >= 0 and where not in gone:
             queues[where].append(part)
-        elif where != -2:  # else it is done
-            out.append(part)
-    split = draw(st.integers(0, len(out)))
+        elif where > -4:  # else it is done
+            out[max(0, -1 - where)].append(part)
     stuck = [draw(st.integers(0, len(queue))) for queue in queues]
     free = [math.inf if w in gone else draw(st.integers(0, 8)) / 2 for w in range(n)]
     pace = [draw(st.sampled_from([0.5, 1.0, 3.0])) for _ in range(n)]
-    return (
-        layout,
-        queues,
-        out[:split],
-        out[split:],
-        np.array(free),
-        np.array(pace),
-        stuck,
-    )
+    return layout, queues, out, np.array(free), np.array(pace), stuck
 
 
 @pytest.mark.hypothesis
@@ -124,17 +117,19 @@ def lists(draw: st.DrawFn) -> tuple:
 def test_no_part_is_lost_or_doubled_and_only_holders_get_parts(
     case: tuple, rooms: list[int]
 ) -> None:
-    layout, queues, pool, last, free, pace, stuck = case
+    layout, queues, (orphans, *others), free, pace, stuck = case
     before = [list(queue) for queue in queues]
-    found = layout.relisted(queues, pool, last, rooms, free, pace, stuck)
+    found = layout.relisted(queues, orphans, *others, rooms, free, pace, stuck)
     assert queues == before
-    held = [
+    now = Counter(chain(*found))
+    assert max(now.values(), default=1) == 1
+    must = {
         part
-        for part in (*chain(*queues), *pool, *last)
-        if part in chain(*queues)
-        or any(free[w] < math.inf for w in layout.holders(part))
-    ]
-    assert Counter(chain(*found)) == Counter(held)
+        for part in orphans
+        if any(free[w] < math.inf for w in layout.holders(part))
+    }
+    assert must.union(*queues) <= now.keys()  # copies only where there is room
+    assert now.keys() <= must.union(*queues, *others)
     for worker, queue in enumerate(found):
         assert set(queue) <= set(layout.placement[worker])
         assert queue[: stuck[worker]] == queues[worker][: stuck[worker]]
@@ -145,15 +140,15 @@ def test_no_part_is_lost_or_doubled_and_only_holders_get_parts(
 @settings(max_examples=60)
 @given(lists())
 def test_where_the_level_finds_room_everybody_keeps_to_its_own(case: tuple) -> None:
-    layout, queues, pool, last, free, pace, _ = case
-    waiting = [*chain(*queues), *pool, *last]
+    layout, queues, out, free, pace, _ = case
+    waiting = [*chain(*queues), *chain(*out)]
     level = layout.level(free, pace, waiting, [], [])
-    if math.isinf(level.end):
+    if level.end > 1e12:
         assert any(all(free[w] == math.inf for w in layout.holders(p)) for p in waiting)
         return
     stuck = [0] * layout.workers
     rooms = level.room.tolist()
-    found = layout.relisted(queues, pool, last, rooms, free, pace, stuck)
+    found = layout.relisted(queues, *out, rooms, free, pace, stuck)
     assert sorted(chain(*found)) == sorted(waiting)
     assert all(len(queue) <= rooms[w] for w, queue in enumerate(found))
 
@@ -162,9 +157,9 @@ def test_where_the_level_finds_room_everybody_keeps_to_its_own(case: tuple) -> N
 @settings(max_examples=40)
 @given(lists())
 def test_lists_that_fit_stay_as_they_are(case: tuple) -> None:
-    layout, queues, _, _, free, pace, stuck = case
+    layout, queues, _, free, pace, stuck = case
     rooms = [len(queue) for queue in queues]
-    assert layout.relisted(queues, (), (), rooms, free, pace, stuck) == queues
+    assert layout.relisted(queues, (), (), (), rooms, free, pace, stuck) == queues
 
 
 # -- where everybody may be asked for everything ---------------------------------------
@@ -180,18 +175,28 @@ def test_parts_go_to_who_would_be_through_first() -> None:
     found = relisted(EVERYWHERE, queues, [3, 1, 3], free=(0.0, 0.0, 1.5))
     assert found == [[7, 6], [4], [5]]  # through at 1, 2, and 2.5 before 3
     quick = relisted(EVERYWHERE, queues, [3, 1, 3], pace=(1.0, 1.0, 0.4))
-    assert quick == [[6], [4], [7, 5]]  # at 0.4, then 0.8 before 1, ...
+    assert quick == [[5], [4], [7, 6]]  # at 0.4 and 0.8, and 1 before 1.2
 
 
 def test_a_part_that_several_would_be_through_with_goes_to_the_first_of_them() -> None:
-    assert relisted(EVERYWHERE, [[], [], []], [1, 1, 1], pool=(9,)) == [[9], [], []]
+    assert relisted(EVERYWHERE, [[], [], []], [1, 1, 1], orphans=(9,)) == [[9], [], []]
 
 
-def test_what_can_wait_goes_last() -> None:
-    """After what was given up by others, too."""
+def test_copies_go_first_and_what_can_wait_goes_last() -> None:
+    """Between them what nobody has, and then what others have too much."""
     queues = [[], [4, 5, 6], []]
-    found = relisted(EVERYWHERE, queues, [4, 1, 0], pool=(0,), last=(8,))
-    assert found == [[0, 6, 5, 8], [4], []]
+    found = relisted(
+        EVERYWHERE, queues, [5, 1, 0], orphans=(0,), copies=(9,), last=(8,)
+    )
+    assert found == [[9, 0, 6, 5, 8], [4], []]
+
+
+def test_copies_and_what_can_wait_are_left_out_where_there_is_no_room() -> None:
+    queues = [[], [4], []]
+    found = relisted(EVERYWHERE, queues, [0, 1, 0], copies=(9,), last=(8,))
+    assert found == queues
+    found = relisted(RING, [[], [], [], []], [0, 0, 0, 0], copies=(4,), last=(2,))
+    assert found == [[], [], [], []]
 
 
 def test_stuck_parts_stay_though_there_is_no_room() -> None:
@@ -203,10 +208,12 @@ def test_stuck_parts_stay_though_there_is_no_room() -> None:
 def test_where_there_is_no_room_left_somebody_gets_more_than_that() -> None:
     """Whoever would be through first; nobody who is not there."""
     free = (math.inf, 2.0, 1.0)
-    found = relisted(EVERYWHERE, [[], [], []], [0, 0, 1], pool=(0, 1, 2), free=free)
-    assert found == [[], [2], [0, 1]]  # at 2, then 3 as against 3: the first; then 4
+    found = relisted(EVERYWHERE, [[], [], []], [0, 0, 1], orphans=(0, 1, 2), free=free)
+    assert found == [[], [1], [0, 2]]  # room for one; then at 3 and at 3
     nobody = (math.inf,) * 3
-    assert relisted(EVERYWHERE, [[]] * 3, [1] * 3, pool=(0,), free=nobody) == [[]] * 3
+    assert (
+        relisted(EVERYWHERE, [[]] * 3, [1] * 3, orphans=(0,), free=nobody) == [[]] * 3
+    )
 
 
 # -- a ring ----------------------------------------------------------------------------
@@ -249,15 +256,14 @@ def test_of_several_with_room_the_first_to_be_through_gets_a_part() -> None:
 def test_what_nobody_had_moves_others_aside() -> None:
     """Part 5 may be asked of 2, which has no room, and of 1, which hands one on."""
     queues = [[], [2, 3], [4], []]
-    found = relisted(RING, queues, [1, 2, 1, 0], pool=(5,))
+    found = relisted(RING, queues, [1, 2, 1, 0], orphans=(5,))
     assert found == [[3], [2, 5], [4], []]
 
 
 def test_what_can_wait_goes_last_on_a_ring_too() -> None:
-    assert relisted(RING, [[], [], [], []], [0, 3, 0, 0], pool=(4,), last=(2,))[1] == [
-        4,
-        2,
-    ]
+    queues: list[list[int]] = [[], [], [], []]
+    found = relisted(RING, queues, [0, 3, 0, 0], orphans=(4,), copies=(3,), last=(2,))
+    assert found == [[], [4, 3, 2], [], []]
 
 
 def test_stuck_parts_are_not_handed_on_along_a_ring() -> None:
@@ -277,13 +283,15 @@ def test_nothing_is_handed_to_who_is_not_there() -> None:
 
 def test_a_part_of_which_all_holders_are_gone_is_in_no_list() -> None:
     free = (0.0, math.inf, math.inf, 0.0)
-    assert relisted(RING, [[], [], [], []], [4] * 4, pool=(4,), free=free) == [[]] * 4
+    assert (
+        relisted(RING, [[], [], [], []], [4] * 4, orphans=(4,), free=free) == [[]] * 4
+    )
 
 
 def test_where_there_is_no_room_a_holder_gets_a_part_all_the_same() -> None:
     """The one who would be through first."""
     queues = [[], [2], [4], []]
-    assert relisted(RING, queues, [0] * 4, pool=(5,), pace=(1.0, 1.0, 0.5, 1.0)) == [
+    assert relisted(RING, queues, [0] * 4, orphans=(5,), pace=(1.0, 1.0, 0.5, 1.0)) == [
         [],
         [2],
         [4, 5],
