@@ -1,7 +1,7 @@
 """How close `auto` comes to the best possible, in virtual time.
 
-    python benchmarks/auto.py --json auto.json    # the full run: hours on two cores
-    python benchmarks/auto.py --ring              # the same with few copies, instead
+    python benchmarks/auto.py --json auto.json    # in full: an hour on two idle cores
+    python benchmarks/auto.py --ring              # few copies instead: a quarter of it
     python benchmarks/auto.py --quick             # few seeds, 8 workers, for a look
     python benchmarks/auto.py --regimes exp,SE --workers 32 --pieces 8 --shares .1
 
@@ -429,11 +429,9 @@ class Score:
 
 
 def score(case: Case, auto: Sequence[Played], even: Sequence[Played]) -> Score:
-    pairs = list(zip(auto, even, strict=False))
     ratio = float("nan")
     if case.regime == "calm":
-        ratio = float(sum(a.seconds.sum() for a, _ in pairs))
-        ratio /= float(sum(u.seconds.sum() for _, u in pairs))
+        ratio = over(auto) / over(even)  # of the same bounds
     return Score(
         **asdict(case),
         seeds=len(auto),
@@ -452,15 +450,16 @@ def score(case: Case, auto: Sequence[Played], even: Sequence[Played]) -> Score:
 def show_scores(scores: Sequence[Score], missed: Missed) -> None:
     print("auto: seconds over bounds; a worker's messages, and orders, in a step\n")
     heads = ("/ whole", "error", "worst", "/ fluid", "work / k", "messages", "orders")
-    columns = "".join(f"{head:>9}" for head in (*heads, "/ uncoded"))
-    print(f"{'regime':<6} {'n':>3} {'c':>3} {'f':>4} {columns}")
+    columns = "".join(f"{head:>9}" for head in heads)
+    print(f"{'regime':<6} {'n':>3} {'c':>3} {'f':>4} {columns}{'/ uncoded':>11}")
     for found in scores:
         case = Case(found.regime, found.workers, found.pieces, found.share)
         values = cells([found.whole])
         values += cells([found.error], form=".4f")
         values += cells([found.worst, found.fluid, found.work, found.messages])
         values += cells([found.orders], form=".2f")
-        values += "" if np.isnan(found.uncoded) else cells([found.uncoded], form=".4f")
+        if not np.isnan(found.uncoded):
+            values += cells([found.uncoded], 11, ".4f")
         print(f"{case} {values}")
         judge(str(case), found, missed)
     print("worst: of one seed\n")
@@ -796,9 +795,10 @@ def size_of(given: argparse.Namespace) -> Size:
     base = QUICK if given.quick else FULL
     named = ("seeds", "steps", "workers", "pieces", "regimes", "shares")
     asked = {key: value for key in named if (value := getattr(given, key))}
-    if "seeds" in asked and not given.quick:
-        asked["beside"] = asked["seeds"]
-    return replace(base, **asked)
+    size = replace(base, **asked)
+    if given.quick:
+        return size
+    return replace(size, beside=size.seeds, beside_at=size.shares)
 
 
 def without_inf(value: Any) -> Any:

@@ -236,6 +236,7 @@ class Contender:
     driver: Driver = field(init=False)
     seconds: list[float] = field(default_factory=list)
     deciding: list[float] = field(default_factory=list)
+    opening: list[float] = field(default_factory=list)
     work: list[int] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
     steps: list[list[tuple[Event, list[Command]]]] = field(default_factory=list)
@@ -249,7 +250,9 @@ class Contender:
             begun = time.perf_counter()
             commands = handle(event)
             if self.deciding:
-                self.deciding[-1] += time.perf_counter() - begun
+                taken = time.perf_counter() - begun
+                self.deciding[-1] += taken
+                self.opening += [taken] if isinstance(event, StepStarted) else []
             return commands
 
         self.driver.coordinator.handle = timed  # type: ignore[method-assign]
@@ -493,6 +496,7 @@ def measure(name: str, regime: Regime, size: Size) -> Result:
             "messages": mean(auto.messages[step] for step in at) / WORKERS,
             "orders": mean(seen(auto.steps[s]).orders for s in at) / WORKERS,
             "deciding": mean(auto.deciding[step] for step in at),
+            "opening": mean(auto.opening[step] for step in at),
             "part": float(np.median(np.concatenate(pace))),
         },
     )
@@ -524,16 +528,17 @@ def table(results: Sequence[Result], size: Size, say: Callable[..., None]) -> No
     say("-: not run; where somebody is dead, waiting for all would wait for ever")
     say("\nauto beyond the bound, in per cent of it; and what it takes to get there\n")
     names = list(results[0].layers)
-    heads = [*names, "in all", "decides [ms]", "work", "messages", "orders"]
-    widths = [10] * len(names) + [8, 14, 7, 10, 8]
+    heads = [*names, "in all", "root [ms]", "first", "work", "messages", "orders"]
+    widths = [10] * len(names) + [8, 11, 7, 7, 10, 8]
     say(f"{'regime':<9}" + aligned(heads, widths))
     for each in results:
         cells = [f"{100 * each.layers[name]:.1f}" for name in names]
         cells.append(f"{100 * (each.ratios[AUTO] - 1):.1f}")
-        cells.append(f"{1e3 * each.facts['deciding']:.1f}")
+        cells += [f"{1e3 * each.facts[k]:.1f}" for k in ("deciding", "opening")]
         cells += [f"{each.facts[k]:.2f}" for k in ("work", "messages", "orders")]
         say(f"{each.name:<9}" + aligned(cells, widths))
-    say("\nwork: parts computed over parts; messages, orders: for a worker and a step")
+    say("\nroot: it decides for so long in a step; first: before its first orders")
+    say("work: parts computed over parts; messages, orders: for a worker and a step")
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -478,6 +479,10 @@ def test_a_probe_brings_its_share_its_latency_and_the_price_of_a_part(
     assert any("measured by the probe" in note for note in setting.notes)
     planned = plan(source, Asked(steps=2))
     assert planned.pieces == 5
+    assert source.remarks == ()
+    unsteady = msgspec.structs.replace(probe, cut=[[1.0, 1.0], [3.0, 3.0]] * 5)
+    write_probe(tmp_path / "unsteady.json", unsteady)
+    assert "differ by a factor of" in warned(source_from(tmp_path / "unsteady.json"))
 
 
 def test_copies_of_workers_stand_for_more_and_every_so_many_for_fewer() -> None:

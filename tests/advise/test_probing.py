@@ -205,6 +205,19 @@ def test_figures_follow_from_what_was_measured() -> None:
     assert a_probe(doubled=[[0.9, 9.0]]).shares == [0.0, 1.0]
 
 
+def test_steps_that_differ_at_one_load_are_said_to_be_no_ground_to_stand_on() -> None:
+    assert a_probe().spread == 1.0
+    assert a_probe().remarks == ()
+    rows = [[1.0, 2.0], [4.0, 8.0]] * 5
+    for name in ("seconds", "cut"):
+        unsteady = a_probe(**{name: rows})
+        assert unsteady.spread == pytest.approx(4.0)
+        (said,) = unsteady.remarks
+        assert "differ by a factor of 4" in said
+    calm = [[1.0, 2.0], [1.2, 2.4]] * 5
+    assert a_probe(seconds=calm, cut=calm).remarks == ()
+
+
 def test_a_probe_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_probe(tmp_path / "probe.json", a_probe())
     assert read_probe(tmp_path / "probe.json") == a_probe()

@@ -1,6 +1,7 @@
 """A probe on an engine without processes, and what is wrong with a command line."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codedgrad.advise import read_probe
+from codedgrad.advise import Probe, read_probe
 from codedgrad.cli import main
 
 JOB = """
@@ -144,6 +145,21 @@ def test_ctrl_c_is_one_line_and_leaves_no_file(
     assert (shown.code, shown.out) == (130, "")
     assert shown.err == "interrupted: nothing was written\n"
     assert not (tmp_path / "probe.json").exists()
+
+
+def test_workers_that_must_share_cores_are_said_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = sys.modules["codedgrad.cli.probe"]
+    rows = [[1.0] * 4] * 2
+    found = Probe(
+        engine="local", job="own", workers=4, seconds=rows, doubled=rows, pieces=1,
+        cut=rows, round_trips=rows, uploads=rows, message=8,
+    )  # fmt: skip
+    for cores, is_said in ((2, True), (4, False)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: set(range(n)))
+        text = "\n".join(module._lines(found, None))
+        assert ("4 workers share 2 cores" in text) is is_said
 
 
 def test_help_says_that_the_module_is_run(run: Run) -> None:

@@ -81,4 +81,4 @@ def test_an_unknown_scheme_is_answered_with_the_nearest(run: Run) -> None:
     shown = run("schemes", "cyclik")
     assert (shown.code, shown.out) == (2, "")
     assert shown.err == "error: there is no scheme 'cyclik'; try cyclic\n"
-    assert "try one of uncoded, ignore" in run("schemes", "zzz").err
+    assert "try one of auto, uncoded, ignore" in run("schemes", "zzz").err

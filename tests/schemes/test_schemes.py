@@ -39,14 +39,16 @@ def test_the_code_of_a_scheme_passes_the_conformance_suite(
 
 @pytest.mark.parametrize("scheme", EXAMPLES, ids=lambda s: s.name)
 def test_a_scheme_can_be_built_again_from_its_name(
-    scheme: Coded | Dynamic | Heterogeneous,
+    scheme: Auto | Coded | Dynamic | Heterogeneous,
 ) -> None:
     again = build(scheme.name, scheme.workers)
     assert isinstance(again, type(scheme))
     assert again.name == scheme.name
-    assert again.rule == scheme.rule
     assert again.placement == scheme.placement
-    for what in ("grid", "storage", "spread", "states", "design"):
+    for what in (
+        "rule", "grid", "storage", "spread", "states", "design", "layout", "early",
+        "share",
+    ):  # fmt: skip
         assert getattr(again, what, None) == getattr(scheme, what, None)
     if isinstance(scheme, Coded | Dynamic) and isinstance(again, Coded | Dynamic):
         assert again.code.name == scheme.code.name
@@ -191,7 +193,7 @@ def test_a_plan_is_new_for_every_step() -> None:
     ("text", "why"),
     [
         ("fractionl(1)", "there is no scheme 'fractionl'; try fractional"),
-        ("zzz", "there is no scheme 'zzz'; try one of uncoded"),
+        ("zzz", "there is no scheme 'zzz'; try one of auto"),
         ("cyclic(tolerence=1)", "cyclic has no option tolerence; try tolerance"),
         ("cyclic(zzz=1)", "cyclic has no option zzz; try one of tolerance"),
         ("cyclic", r"cyclic needs tolerance; try cyclic\(tolerance=1\)"),

@@ -145,6 +145,7 @@ def _of_probe(path: Path, probe: Probe) -> Source:
         knows="measured by the probe",
         overhead=probe.overhead,
         latency=travel / 2,
+        remarks=probe.remarks,
     )
 
 

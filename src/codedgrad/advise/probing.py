@@ -40,6 +40,7 @@ __all__ = ["Probe", "Work", "probe", "read_probe", "steps_of", "write_probe"]
 VERSION = 1
 _KIND = "codedgrad probe"
 _WARM = 1  # steps at every load before it counts
+_STEADY = 1.5  # times: steps that differ more are not of an idle machine
 _MOST = 10_000  # of anything
 _LONGEST = 2.0**23  # seconds
 _SHORTEST = 1e-9
@@ -126,6 +127,30 @@ class Probe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Bytes a second, of one message at a time; None if it is too fast to tell."""
         beyond = float(np.median(self.uploads) - np.median(self.round_trips))
         return self.message / beyond if beyond > 0 else None
+
+    @property
+    def spread(self) -> float:
+        """How far apart a worker's steps are: their 90 % over their 10 % quantile.
+
+        The larger of one part and several, the median over workers; 1 is steady.
+        """
+        found = []
+        for rows in (self.seconds, self.cut):
+            low, high = np.quantile(rows, (0.1, 0.9), axis=0)
+            found.append(float(np.median(high / low)))
+        return max(found)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What one should know before one believes it, in sentences."""
+        if self.spread <= _STEADY:
+            return ()
+        return (
+            f"A worker's steps differ by a factor of {self.spread:.2g} at the same "
+            "load: something else is running, or there are more workers than cores. "
+            "What a part more costs is then mostly waiting, and comes out otherwise "
+            "next time.",
+        )
 
     @property
     def typical(self) -> float:

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = ["probe"]
 _ENGINES: dict[str, Callable[[], Engine]] = {"local": Local, "here": Here}
 _BATCH = 256  # samples a step, of the demo's data
 _ROWS = 16  # workers in the table
+_WIDTH = 80
 
 
 def probe(
@@ -93,7 +95,7 @@ def probe(
         typer.echo(json.dumps(_for_machines(found), allow_nan=False))
         return
     for line in _lines(found, out):
-        typer.echo(line)
+        typer.echo(line if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH))
 
 
 def _measured(
@@ -202,9 +204,21 @@ def _lines(found: Probe, out: Path | None) -> list[str]:
         f"a message              {_size(found.message)}, {_speed(found)}",
         f"parts per worker: {count} ({why})",
     ]
+    lines += [f"warning: {said}" for said in (*found.remarks, *_crowded(found))]
     if out is None:
         return [*lines, "--out probe.json keeps it for codedgrad plan"]
     return [*lines, f"written: {out}", f"codedgrad plan {out} says what to do with it"]
+
+
+def _crowded(found: Probe) -> list[str]:
+    """Say so if workers of this machine have to take turns."""
+    cores = len(os.sched_getaffinity(0))
+    if found.engine != "local" or found.workers <= cores:
+        return []
+    return [
+        f"{found.workers} workers share {cores} {'core' if cores == 1 else 'cores'}: "
+        "they hold each other up, which as many machines would not."
+    ]
 
 
 def _table(found: Probe) -> list[str]:
@@ -269,4 +283,6 @@ def _for_machines(found: Probe) -> dict[str, Any]:
         "bytes_per_second": found.bandwidth,
         "pieces": count,
         "pieces_why": why,
+        "spread": found.spread,
+        "warnings": [*found.remarks, *_crowded(found)],
     }

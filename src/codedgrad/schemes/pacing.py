@@ -161,7 +161,9 @@ class _Tracker:
         if self._expected is not None:
             self._surprises += (value[alive] / self._expected[alive]).tolist()
         if self._seen:
-            self._compete(value, alive, record.seconds)
+            self._compete(value, alive)
+            if alive.all():  # else waiting for all would have been for ever
+                self._guard(record.seconds, float(np.max(value)))
             value = np.where(np.isnan(value), self._seen[-1], value)
         self._seen.append(value)
         log = np.log(value)
@@ -173,7 +175,7 @@ class _Tracker:
         """The share of the time that grows with the load; 1 until it was seen."""
         return 1.0 if self._share is None else self._share
 
-    def _compete(self, seen: Floats, alive: Bools, seconds: float) -> None:
+    def _compete(self, seen: Floats, alive: Bools) -> None:
         """Count the parts that would have had to change hands, for every predictor."""
         share = self.share
         actual, total = seen[alive], self._pieces * len(seen)
@@ -183,7 +185,6 @@ class _Tracker:
             loads = _loads(x, share, self._pieces, total, even=number == 0)
             self._losses[number] *= _DISCOUNT
             self._losses[number] += float(np.maximum(loads - best, 0.0).sum()) / total
-        self._guard(seconds, float(np.max(actual)))
 
     def _guard(self, seconds: float, waiting: float) -> None:
         """Be cautious for a while if waiting for all would have been quicker."""

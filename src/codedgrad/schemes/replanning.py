@@ -46,7 +46,7 @@ from codedgrad.schemes.standing import Counted, Limbo, Stand, stand_of
 
 __all__ = ["LivePlan"]
 
-_GAIN = 0.004  # of a step, by which it should end sooner for lists to change
+_GAIN = 0.002  # of a step, by which it should end sooner for lists to change
 _CAUTIOUS = 0.15  # the same, after re-planning has not paid
 _CHECK = 0.05  # of the time so far, until the next look once somebody has run dry
 _MOST = 100  # looks in a step, besides those that must be

@@ -6,11 +6,13 @@ A new scheme gets a line, and with it every test of drivers, traces and faults.
 from __future__ import annotations
 
 from codedgrad.schemes import (
+    Auto,
     Coded,
     CodedReduce,
     Dynamic,
     Heterogeneous,
     TwoStage,
+    auto,
     bernoulli,
     clustered,
     coded_reduce,
@@ -30,7 +32,11 @@ from codedgrad.schemes import (
 
 __all__ = ["EXAMPLES"]
 
-EXAMPLES: tuple[Coded | CodedReduce | Dynamic | Heterogeneous | TwoStage, ...] = (
+EXAMPLES: tuple[
+    Auto | Coded | CodedReduce | Dynamic | Heterogeneous | TwoStage, ...
+] = (
+    auto(5, 3),
+    auto(6, 2, copies=3),
     uncoded(4),
     uncoded(6, pieces=3),
     ignore(6, 4),
