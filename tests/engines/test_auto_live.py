@@ -1,7 +1,7 @@
 """Lists planned again inside the step, on real processes: what is computed, by whom.
 
-Workers sleep for the seconds that are written here; who straggles sleeps longer than any
-test. Decisions are read from the commands, so no test looks at a clock.
+Workers sleep for the seconds that are written here; who straggles sleeps longer than
+any test. Decisions are read from the commands, so no test looks at a clock.
 """
 
 from collections import Counter

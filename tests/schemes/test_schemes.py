@@ -11,7 +11,7 @@ from codedgrad.codes import cyclic as cyclic_code
 from codedgrad.core import Decodable, First, History, Scheme, Threshold, Within
 from codedgrad.delays import Times
 from codedgrad.errors import CodedgradError, InvalidCode, InvalidScheme
-from codedgrad.schemes import SCHEMES, Coded, Dynamic, Heterogeneous, build
+from codedgrad.schemes import SCHEMES, Auto, Coded, Dynamic, Heterogeneous, build
 from codedgrad.schemes.build import build_from, parse
 from codedgrad.schemes.coded import title
 from codedgrad.schemes.proportional import proportional
