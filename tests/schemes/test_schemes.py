@@ -45,10 +45,7 @@ def test_a_scheme_can_be_built_again_from_its_name(
     assert isinstance(again, type(scheme))
     assert again.name == scheme.name
     assert again.placement == scheme.placement
-    for what in (
-        "rule", "grid", "storage", "spread", "states", "design", "layout", "early",
-        "share",
-    ):  # fmt: skip
+    for what in ("rule", "grid", "storage", "spread", "states", "design", "early"):
         assert getattr(again, what, None) == getattr(scheme, what, None)
     if isinstance(scheme, Coded | Dynamic) and isinstance(again, Coded | Dynamic):
         assert again.code.name == scheme.code.name
