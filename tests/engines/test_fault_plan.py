@@ -166,7 +166,9 @@ def test_a_fault_of_another_step_does_not_strike() -> None:
 def signals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What a worker would have done to itself, which is this process here."""
     found: list[int] = []
-    monkeypatch.setattr("os.kill", lambda pid, number: found.append(int(number)))
+    monkeypatch.setattr(
+        "signal.pthread_kill", lambda thread, number: found.append(int(number))
+    )
     return found
 
 

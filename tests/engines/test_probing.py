@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ def loss(model, batch):
     x, y = batch
     with open(os.environ["TOLD"], "a") as told:
         told.write(f"{os.getpid()}\\n")
+    while "BLOCKS" in os.environ:  # until it is killed
+        time.sleep(0.05)
     return ((model(x) - y) ** 2).sum(), len(x)
 
 
@@ -73,7 +76,7 @@ def test_a_probe_measures_the_users_own_job_in_processes_of_its_own(
     assert str(folder) not in (folder / "probe.json").read_text()
     computed = set((folder / "told").read_text().split())
     assert len(computed) == 6  # 3 workers of each of 2 runs, and nobody else
-    assert not any(Path("/proc", pid).exists() for pid in computed)
+    until(lambda: not any(map(is_there, computed)))
     planned = plan(source_from(folder / "probe.json"), Asked())
     assert (planned.setting.field.workers, planned.setting.field.steps) == (3, 3)
     assert "Only 3 steps" in " ".join(planned.setting.warnings)
@@ -99,25 +102,35 @@ def test_twice_the_load_takes_longer_by_what_grows_with_it() -> None:
 
 def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
     process = subprocess.Popen(
-        command("--job", "own_job:job", "--steps", "1000", "--out", "probe.json"),
+        command("--job", "own_job:job", "--steps", "1", "--out", "probe.json"),
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | {"BLOCKS": "yes"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # if ignored
     )
-    told, deadline = folder / "told", time.monotonic() + PATIENCE
+    told = folder / "told"
     try:
-        while not told.exists() and time.monotonic() < deadline:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
+        until(lambda: told.exists() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
+        process.wait()
     assert (process.returncode, out) == (130, "")
     assert err == "interrupted: nothing was written\n"
     assert not (folder / "probe.json").exists()
-    for pid in set(told.read_text().split()):
-        assert not Path("/proc", pid).exists()
+    until(lambda: not any(map(is_there, told.read_text().split())))
+
+
+def is_there(pid: str) -> bool:
+    return Path("/proc", pid).exists()
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for something; only a hang takes long."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -253,7 +253,7 @@ def test_a_fault_on_purpose_spoils_what_is_sent_and_not_what_is_reported() -> No
 def test_a_fault_on_purpose_strikes_a_sum_that_is_held_or_on_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("os.kill", lambda pid, number: None)
+    monkeypatch.setattr("signal.pthread_kill", lambda thread, number: None)
     bench = Bench(FaultPlan().kill(1, 5, on="held").kill(1, 5, on="upload"))
     bench.give(Assign(5, segment(0, 7), None))
     bench.at()

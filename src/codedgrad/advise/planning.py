@@ -122,7 +122,7 @@ def plan(
         >>> from codedgrad.advise.planning_sources import source_from
         >>> planned = plan(source_from("AR"), Asked(steps=10))
         >>> [f"{one.share:.2f}" for one in planned.break_even[:2]]
-        ['1.26', '0.63']
+        ['1.27', '0.64']
     """
     setting = settle(source, asked)
     where, times = setting.field, setting.times()

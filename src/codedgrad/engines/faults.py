@@ -33,8 +33,8 @@ engine was told to.
 from __future__ import annotations
 
 import math
-import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
@@ -361,7 +361,7 @@ class Injector:
         for kind, number in (("stop", signal.SIGSTOP), ("kill", signal.SIGKILL)):
             for fault in self._due(kind, step, computed, on):
                 self._fire(fault)
-                os.kill(os.getpid(), number)
+                signal.pthread_kill(threading.get_ident(), number)  # this thread first
 
     def _due(self, kind: str, step: int, computed: int, on: str = "") -> list[Fault]:
         return [
