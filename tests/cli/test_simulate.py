@@ -340,7 +340,7 @@ def _read_until(terminal: int, wanted: bytes) -> bytes:
 def test_no_bar_where_there_is_no_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["codedgrad.cli.simulate"]
+    module = sys.modules["codedgrad.cli.bars"]
     monkeypatch.setattr(module, "_PATIENCE", 0.0)
     assert run("--steps", "5").err == ""
 

@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,14 +19,8 @@ from typing import Annotated, TypeAlias
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
+from codedgrad.cli.bars import bar
 from codedgrad.core import Scheme
 from codedgrad.delays import MODELS, Times, draw
 from codedgrad.errors import InvalidOption
@@ -52,7 +45,6 @@ __all__ = ["help_text", "simulate"]
 Advanced: TypeAlias = Callable[[int], None]
 
 _WIDTH = 80
-_PATIENCE = 1.0  # seconds of work before there is a progress bar
 
 
 _WHAT = (
@@ -315,28 +307,15 @@ def _lost(asked: Scenario, rows: Sequence[Row]) -> list[str]:
 @contextmanager
 def _progress(total: int) -> Iterator[Advanced]:
     """Show a bar on a terminal once the work has taken a second."""
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("simulating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps, left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    task, began = bar.add_task("", total=total), time.monotonic()
+    done = 0
+    with bar("simulating", "steps") as shown:
 
-    def advanced(steps: int) -> None:
-        bar.advance(task, steps)
-        if not bar.live.is_started and time.monotonic() - began > _PATIENCE:
-            bar.start()
+        def advanced(steps: int) -> None:
+            nonlocal done
+            done += steps
+            shown(done, total)
 
-    try:
-        yield advanced if console.is_terminal else lambda steps: None
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+        yield advanced
 
 
 # -- what machines see ---------------------------------------------------------------

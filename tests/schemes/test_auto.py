@@ -1,0 +1,301 @@
+"""`auto` as a scheme: its options, trouble of every kind, and how close it gets."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from codedgrad.codes.clairvoyant import clairvoyant_whole
+from codedgrad.core import (
+    Assign,
+    Capabilities,
+    Command,
+    Event,
+    Upload,
+)
+from codedgrad.delays import Times
+from codedgrad.errors import CodedgradError
+from codedgrad.schemes import Auto, auto, build, uncoded
+from codedgrad.sim import Machine, Simulator
+from codedgrad.sim.events import run_events
+from codedgrad.sim.fast import Outcome
+from codedgrad.testing import check_scheme, draw, run, shrink
+from codedgrad.trace import Entry, Header, Trace, replay
+
+N, C, STEPS = 8, 8, 30
+MACHINE = Machine(drain=False, latency=0.005)
+
+SMALL = [
+    auto(3, 1),
+    auto(4, 2),
+    auto(5, 3),
+    auto(5, 2, copies=3),
+    auto(6, 4, copies=2, early=False),
+]
+
+
+# -- options ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("auto", "auto"),
+        ("auto(8)", "auto"),
+        ("auto(copies=all, early=true)", "auto"),
+        ("auto(pieces=1)", "auto(pieces=1)"),
+        ("auto(4)", "auto(pieces=4)"),
+        ("auto(copies=3, early=false)", "auto(copies=3, early=false)"),
+        ("auto(copies=6)", "auto(copies=6)"),
+        ("auto(2, copies=1, share=0.25)", "auto(pieces=2, copies=1, share=0.25)"),
+    ],
+)
+def test_a_name_makes_the_same_scheme(text: str, name: str) -> None:
+    scheme = build(text, 6)
+    assert isinstance(scheme, Auto)
+    assert scheme.name == str(scheme) == name
+    assert build(name, 6) == scheme
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("auto(copies=7)", "auto: 7 copies for 6 workers; try at most 6"),
+        (
+            "auto(copies=0)",
+            "auto: copies = 0 is out of range; try a whole number, 1 or more",
+        ),
+        (
+            "auto(copies=some)",
+            "auto: copies must be a whole number, got 'some'; "
+            "try a whole number, 1 or more",
+        ),
+        (
+            "auto(pieces=0)",
+            "auto: pieces = 0 is out of range; try a whole number, 1 or more",
+        ),
+        (
+            "auto(2.5)",
+            "auto: pieces must be a whole number, got 2.5; "
+            "try a whole number, 1 or more",
+        ),
+        ("auto(early=3)", "auto: early is 3; try true or false"),
+        ("auto(early=no)", "auto: early is no; try true or false"),
+        ("auto(share=2)", "auto: share is 2; try a number from 0 to 1"),
+        ("auto(share=nan)", "auto: share is nan; try a number from 0 to 1"),
+        ("auto(share=true)", "auto: share is True; try a number from 0 to 1"),
+    ],
+)
+def test_bad_input_is_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(CodedgradError) as raised:
+        build(text, 6)
+    assert str(raised.value) == why
+
+
+def test_no_workers_are_too_few() -> None:
+    with pytest.raises(CodedgradError, match="workers = 0 is out of range"):
+        auto(0)
+
+
+def test_all_but_one_of_those_who_hold_a_part_may_be_late() -> None:
+    assert auto(6).tolerance == 5
+    assert auto(6, copies=3).tolerance == 2
+    assert auto(6, copies=1).tolerance == 0
+    assert auto(1).tolerance == 0
+    assert auto(6).exact
+
+
+def test_there_are_so_many_pieces_for_each_worker() -> None:
+    scheme = auto(3, 2, copies=2)
+    assert (scheme.workers, scheme.parts) == (3, 6)
+    assert scheme.placement == ((0, 1, 2, 3), (2, 3, 4, 5), (0, 1, 4, 5))
+    assert auto(3).parts == 24
+
+
+# -- trouble ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SMALL, ids=lambda s: f"{s.workers} {s.name}")
+def test_it_passes_the_conformance_suite(scheme: Auto) -> None:
+    check_scheme(scheme, schedules=50)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 1_000_000])
+def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
+    """Lists are planned again in all of them: workers report their progress."""
+    schemes = [*SMALL[1:], auto(2, 5)]
+    rng = np.random.default_rng(rows)
+    for number in range(40):
+        scheme = schemes[number % len(schemes)]
+        drawn = draw(scheme, rng)
+        engine = drawn.capabilities
+        engine = Capabilities(
+            orders_during_part=engine.orders_during_part,
+            interrupts_part=engine.interrupts_part,
+            rows_per_worker=rows,
+        )
+        failure = run(structs.replace(drawn, capabilities=engine), scheme)
+        assert failure is None, str(shrink(failure))
+
+
+def test_lists_are_planned_again_only_where_engines_can() -> None:
+    """Elsewhere a message is asked for with the list."""
+    for engine, is_live in (
+        (Capabilities(), True),
+        (Capabilities(progress=False), False),
+        (Capabilities(extend=False), False),
+        (Capabilities(rows_per_worker=1), False),
+        (Capabilities(rows_per_worker=2), True),
+    ):
+        first: list[Command] = []
+
+        def watch(event: Event, commands: list[Command], said=first) -> None:
+            said += [] if said else commands
+
+        simulator = Simulator(auto(3, 2), capabilities=engine, watch=watch)
+        step = simulator.step([0.0] * 3, [1.0] * 3)
+        assert step.combined
+        given = [command for command in first if isinstance(command, Assign)]
+        asked = any(isinstance(command, Upload) for command in first)
+        asked = asked or any(order.message is not None for order in given)
+        assert asked is not is_live
+
+
+# -- how close it gets -----------------------------------------------------------------
+
+
+def calm(rng: np.random.Generator, steps: int, n: int) -> np.ndarray:
+    return 1.0 + 0.02 * np.abs(rng.standard_normal((steps, n)))
+
+
+def exponential(rng: np.random.Generator, steps: int, n: int) -> np.ndarray:
+    return 0.5 + rng.exponential(0.5, (steps, n))
+
+
+def sticky(rng: np.random.Generator, steps: int, n: int) -> np.ndarray:
+    """Ten times as long, a tenth of the time, for ten steps on average."""
+    x, slow = calm(rng, steps, n), rng.random(n) < 0.1
+    for row in x:
+        row[slow] *= 10.0
+        drawn = rng.random(n)
+        slow = np.where(slow, drawn >= 0.1, drawn < 0.1 * 0.1 / 0.9)
+    return x
+
+
+def classes(rng: np.random.Generator, steps: int, n: int) -> np.ndarray:
+    return calm(rng, steps, n) * np.array([1.0, 1.5, 2.0, 3.0])[np.arange(n) % 4]
+
+
+def spikes(rng: np.random.Generator, steps: int, n: int) -> np.ndarray:
+    x, hit = calm(rng, steps, n), rng.random((steps, n)) < 0.03
+    return x * np.where(hit, rng.uniform(3, 20, (steps, n)), 1.0)
+
+
+REGIMES: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
+    "calm": calm,
+    "exponential": exponential,
+    "sticky": sticky,
+    "classes": classes,
+    "spikes": spikes,
+    "pauses": calm,
+    "dead": calm,
+}
+
+
+@cache
+def times(name: str, share: float, n: int = N, steps: int = STEPS) -> Times:
+    rng = np.random.default_rng(7)
+    x = REGIMES[name](rng, steps, n)
+    fixed, unit = (1.0 - share) * x, share * x
+    if name == "pauses":  # at the start of a step, whatever the load
+        hit = rng.random(x.shape) < 0.03
+        fixed = fixed + np.where(hit, rng.uniform(0.5, 5.0, x.shape), 0.0)
+    if name == "dead":
+        unit[steps // 3 :, 5 % n] = np.inf
+    return Times(fixed, unit)
+
+
+@cache
+def outcome(name: str, share: float) -> Outcome:
+    return run_events(auto(N, C), times(name, share), MACHINE)
+
+
+def bound(seconds: Times, parts: int) -> float:
+    """Return what whole parts take for whoever knows all times, in all steps."""
+    return float(clairvoyant_whole(seconds.fixed, seconds.part(parts), parts).sum())
+
+
+@pytest.mark.parametrize("name", REGIMES)
+@pytest.mark.parametrize(("share", "most"), [(1.0, 1.03), (0.1, 1.06)])
+def test_it_is_close_to_whoever_knows_all_times(
+    name: str, share: float, most: float
+) -> None:
+    found = outcome(name, share)
+    ratio = found.seconds.sum() / bound(times(name, share), N * C)
+    assert 1.0 <= ratio <= most
+    assert (found.residual == 0.0).all()
+    assert found.work.mean() <= 1.05 * N * C
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_where_all_is_calm_it_takes_no_longer_than_waiting_for_all(
+    share: float,
+) -> None:
+    plain = run_events(uncoded(N, pieces=C), times("calm", share), MACHINE)
+    assert outcome("calm", share).seconds.sum() <= 1.002 * plain.seconds.sum()
+    assert outcome("calm", share).messages.mean() <= 1.01 * N
+
+
+def test_sums_are_sent_about_once_by_everybody() -> None:
+    """Of those who do anything: not of who is dead, or slow all the time."""
+    for name in REGIMES:
+        for share in (1.0, 0.1):
+            assert outcome(name, share).messages.mean() <= 1.05 * N
+
+
+def test_looking_early_pays_on_a_ring() -> None:
+    """Help takes detours there, which take time."""
+    ring = times("exponential", 1.0, n=12, steps=12)
+    early, late = (
+        run_events(auto(12, C, copies=3, early=early), ring, MACHINE).seconds.sum()
+        for early in (True, False)
+    )
+    assert early <= 0.98 * late
+    assert early <= 1.06 * bound(ring, 12 * C)
+
+
+def test_late_workers_that_are_not_interrupted_cost_little() -> None:
+    """They finish the part in hand before they take up the next step."""
+    seconds = times("sticky", 1.0)
+    drained = run_events(auto(N, C), seconds, Machine(drain=True, latency=0.005))
+    assert drained.seconds.sum() <= 1.1 * bound(seconds, N * C)
+
+
+# -- the same again --------------------------------------------------------------------
+
+
+def recorded(scheme: Auto, seconds: Times) -> list[Entry]:
+    entries: list[Entry] = []
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        entries.append(Entry(event, tuple(commands)))
+
+    run_events(scheme, seconds, MACHINE, watch=watch)
+    return entries
+
+
+@pytest.mark.parametrize("scheme", [auto(6, 4), auto(6, 4, copies=3)], ids=str)
+def test_the_same_events_give_the_same_commands(scheme: Auto) -> None:
+    seconds = times("exponential", 0.5, n=6, steps=8)
+    entries = recorded(scheme, seconds)
+    header = Header(
+        scheme=scheme.name,
+        workers=scheme.workers,
+        parts=scheme.parts,
+        capabilities=MACHINE.capabilities,
+        patience=MACHINE.patience(seconds, scheme),
+    )
+    assert replay(Trace(header, tuple(entries)), scheme) is None
+    assert recorded(scheme, seconds) == entries
