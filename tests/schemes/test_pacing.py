@@ -245,7 +245,7 @@ def test_surprises_are_how_much_longer_than_expected_it_took() -> None:
 
 
 def test_old_surprises_are_forgotten() -> None:
-    records = played(times(calm(10), 1.0)) * 7
+    records = played(times(calm(5), 1.0)) * 14
     assert len(last(records[:30]).surprises) == 29 * N
     assert len(last(records).surprises) == 400
 
@@ -263,7 +263,7 @@ def cautious(records: list[Record], factor: float) -> list[bool]:
 
 def test_after_twenty_bad_steps_it_is_cautious_for_fifty() -> None:
     """The first is not compared: nothing was expected of it."""
-    found = cautious(played(times(calm(10), 1.0)) * 12, 1.02)
+    found = cautious(played(times(calm(5), 1.0)) * 24, 1.02)
     assert found == [20 <= step < 70 or step >= 90 for step in range(120)]
 
 
@@ -271,11 +271,11 @@ def test_after_twenty_bad_steps_it_is_cautious_for_fifty() -> None:
 def test_steps_that_waiting_would_not_have_ended_sooner_need_no_caution(
     factor: float,
 ) -> None:
-    assert not any(cautious(played(times(calm(10), 1.0)) * 6, factor))
+    assert not any(cautious(played(times(calm(5), 1.0)) * 10, factor))
 
 
 def test_while_it_is_cautious_loads_are_even() -> None:
-    records = played(times(classes(40), 1.0))
+    records = played(times(classes(8), 1.0)) * 4
     for record in records:
         record.seconds = 100.0
     every = list(forecasts(records))

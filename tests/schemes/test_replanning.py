@@ -410,6 +410,21 @@ def test_what_comes_after_a_part_that_is_taken_away_is_taken_as_well() -> None:
     assert [c.segments for c in said if isinstance(c, Upload)] == [(1,)]
 
 
+@pytest.mark.xfail(strict=True, reason="the segment before it is cut instead")
+def test_a_part_that_is_the_first_of_its_segment_is_not_taken_but_copied() -> None:
+    """Worker 1 has reached its border, and has not said that it has closed there."""
+    table = Table(2, 3, pace=[0.1, 1.0], step=10.0, lost=(0,))
+    table.done(1, 0, 1, at=0.5)
+    table.done(1, 0, 2, at=1.0)
+    table.tell(WorkerJoined(0, at=1.05))
+    assert table.wait() == [give(1, 0, (2, 1, 0)), cut(1, 0, keep=3)]
+    table.tell(WorkerLost(0, at=1.2))
+    assert table.wait() == [give(2, 1, (0, 1, 2))]
+    table.done(1, 0, 3, at=1.5, closed=False)  # and is at part 0 since then
+    table.tell(WorkerJoined(0, at=5.0))
+    assert table.wait()[0] == give(3, 0, (0,), message=4)
+
+
 # -- workers of whom nothing was heard -------------------------------------------------
 
 
@@ -624,6 +639,22 @@ def test_where_steps_are_long_a_sum_has_a_quarter_of_one() -> None:
     assert table.wait() == [give(4, 0, (3,), message=5)]
     assert table.wait() == [give(6, 1, (0, 1))]
     assert table.state.now == pytest.approx(2.0 + 10.0)
+
+
+@pytest.mark.xfail(strict=True, reason="only what closes later has a deadline")
+def test_a_sum_that_was_there_when_it_was_asked_for_has_a_deadline_as_well() -> None:
+    """Worker 0 idles for a while before it is clear that it is not given more."""
+    table = Table(3, 2)
+    table.done(0, 0, 1, at=0.6)
+    table.done(1, 1, 1, at=1.0)
+    table.done(2, 2, 1, at=1.0)
+    table.done(0, 0, 2, at=1.2)
+    assert table.wait() == [ask(0, 5, 0)]
+    asked = table.state.now
+    table.done(1, 1, 2, at=2.0)
+    table.hear(1, 3, at=2.05)
+    assert give(6, 1, (0, 1)) in table.wait(until=4.0)
+    assert table.state.now == pytest.approx(asked + 13 * TRIP)
 
 
 # -- sums ------------------------------------------------------------------------------

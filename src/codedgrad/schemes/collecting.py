@@ -25,6 +25,8 @@ from codedgrad.schemes.pacing import Forecast
 __all__ = ["Sums"]
 
 _TRIPS, _SENDINGS, _OF_STEP = 10.0, 3.0, 0.25  # what a deadline is made of
+_LEAST = 0.05  # seconds, that a busy machine may take to answer
+_FIRST = 0.002  # of the seconds after which a step is given up: where nothing is known
 _LONG = 0.1  # of a step: sending takes long
 
 
@@ -85,9 +87,11 @@ class Sums:
     def limit(self, state: State) -> float:
         """Return until when an answer that takes no work is waited for."""
         forecast = self._forecast
-        step = forecast.step or state.now - state.started
         usual = _TRIPS * self._hands.trip + _SENDINGS * forecast.sending
-        return state.now + max(usual, _OF_STEP * step)
+        if forecast.step:
+            return state.now + max(usual, _OF_STEP * forecast.step, _LEAST)
+        first = _OF_STEP * (state.now - state.started)
+        return state.now + max(usual, first, _FIRST * state.deadline.seconds, _LEAST)
 
     # -- what comes of it ------------------------------------------------------------
 
@@ -118,7 +122,8 @@ class Sums:
             del self._due[id_]
             message = state.messages[id_]
             if message.pending:  # or it is here, and doubted for too long
-                self._hands.strike(message.worker)
+                self._hands.hush(message.worker)
+                self._hands[message.worker].strikes += 1
         return bool(over)
 
     def is_as_expected(self, state: State, segment: int) -> bool:

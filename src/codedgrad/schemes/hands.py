@@ -24,7 +24,8 @@ _OVERDUE = 1.02  # times what was expected, from which it is not believed any mo
 _VERY = 1.1
 _LATER, _MUCH = 1.2, 3.0  # times as late as now: a little overdue, and very
 _SLOWED = 1.25  # the same, of somebody whose pace was known
-_STRIKE = 10.0  # times the time so far, that somebody whose sums fail is put off
+_STALLED = 1.5  # parts' time in one part: the others will take as long
+_STRIKE = 1.0  # times the time so far, that somebody whose sums fail is put off
 _FIRST = 0.05  # of the time so far: a round trip, before one was measured
 _LIKE = 4  # others who were as late, to go by them
 _SURELY = 0.8  # of those, who were no later than is expected
@@ -183,10 +184,9 @@ class Hands:
         self._hands[worker] = Hand()
         self._silent.discard(worker)
 
-    def strike(self, worker: int) -> None:
+    def hush(self, worker: int) -> None:
         """Note that a worker has not answered in time: it is silent until it speaks."""
         self._hands[worker].silent = True
-        self._hands[worker].strikes += 1
         self._silent.add(worker)
 
     def left(self, state: State, worker: int) -> int:
@@ -218,6 +218,10 @@ class Hands:
             if not state.alive[worker] or hand.silent:
                 continue
             pace = hand.pace or self._pace[worker] or guess
+            if hand.count and hand.lists:
+                took = now - hand.since
+                stalled = took > _STALLED * pace + self.trip
+                pace = max(pace, took) if stalled else pace
             sight.pace[worker] = pace
             parts: list[int] = []
             for id_ in hand.lists:

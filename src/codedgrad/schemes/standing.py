@@ -127,7 +127,7 @@ class Limbo:
         for id_, (_, until) in list(self._held.items()):
             if until <= state.now:
                 del self._held[id_]
-                hands.strike(state.segments[id_].segment.worker)
+                hands.hush(state.segments[id_].segment.worker)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
