@@ -218,11 +218,9 @@ class Hands:
             if not state.alive[worker] or hand.silent:
                 continue
             pace = hand.pace or self._pace[worker] or guess
-            if hand.count and hand.lists:
-                took = now - hand.since
-                stalled = took > _STALLED * pace + self.trip
-                pace = max(pace, took) if stalled else pace
-            sight.pace[worker] = pace
+            took = now - hand.since
+            is_stalled = hand.count > 0 and took > _STALLED * pace + self.trip
+            sight.pace[worker] = took if is_stalled and hand.lists else pace
             parts: list[int] = []
             for id_ in hand.lists:
                 known = state.segments[id_]

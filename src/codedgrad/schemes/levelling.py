@@ -14,13 +14,14 @@ be looked at for runs only.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Level", "level", "level_on_ring", "room", "trimmed"]
+__all__ = ["Level", "level", "level_on_ring", "room", "shares", "trimmed"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -184,6 +185,42 @@ def _found(
             low = middle
     rooms = room(high, free, pace, most)
     return Level(high, rooms.astype(np.intp), under_way > high)
+
+
+def shares(free: list[float], pace: list[float], total: int) -> list[int]:
+    """Return how many parts each should do so that all are done soonest.
+
+    Whole parts, one after the other to who is through with it first; those that
+    everybody has done by the time it would take with parts as small as you like are
+    counted at once.
+
+    Args:
+        free: When each worker is free.
+        pace: Seconds each takes for a part; above 0.
+        total: Parts.
+
+    Example:
+        >>> shares([0.0, 0.5], [1.0, 1.0], 5)
+        [3, 2]
+    """
+    fluid, speed, done = math.inf, 0.0, float(total)
+    for begin, seconds in sorted(zip(free, pace, strict=True)):
+        if begin >= fluid:
+            break
+        speed, done = speed + 1.0 / seconds, done + begin / seconds
+        fluid = done / speed
+    pairs = list(zip(free, pace, strict=True))
+    loads = [max(0, int((fluid - begin) / seconds)) for begin, seconds in pairs]
+    ends = [
+        (f + (m + 1) * p, w)
+        for w, ((f, p), m) in enumerate(zip(pairs, loads, strict=True))
+    ]
+    heapq.heapify(ends)
+    for _ in range(total - sum(loads)):
+        end, worker = ends[0]
+        loads[worker] += 1
+        heapq.heapreplace(ends, (end + pace[worker], worker))
+    return loads
 
 
 def trimmed(rooms: Ints, free: Floats, pace: Floats, total: int) -> Ints:

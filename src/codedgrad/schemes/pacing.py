@@ -22,7 +22,7 @@ import numpy as np
 from codedgrad.codes.decoders import Bools, Floats
 from codedgrad.core.history import Record, per_part
 from codedgrad.core.state import SegmentState, State
-from codedgrad.schemes.levelling import level, trimmed
+from codedgrad.schemes.levelling import shares
 
 __all__ = ["Forecast", "Paces", "Seen", "seen_in"]
 
@@ -87,8 +87,8 @@ class _Tracker:
 
     def __init__(self, pieces: int, workers: int) -> None:
         self._pieces = pieces
-        self._slow = np.full(workers, np.nan)  # logarithms
-        self._quick = np.full(workers, np.nan)
+        self._slow = np.zeros(workers)  # logarithms
+        self._quick = np.zeros(workers)
         self._seen: deque[Floats] = deque(maxlen=_RECENT)  # seconds, the newest last
         self._losses = np.zeros(5)
         self._share: float | None = None
@@ -130,14 +130,11 @@ class _Tracker:
         )
 
     def _predictions(self) -> list[Floats]:
-        last = self._seen[-1]
-        alike = np.full(len(last), np.nanmedian(np.stack(self._seen)))
-        stacked = np.stack(self._seen)
-        known = ~np.isnan(stacked).all(axis=0)
-        median = np.full(len(last), np.nan)
-        median[known] = np.nanmedian(stacked[:, known], axis=0)
-        found = [alike, np.exp(self._slow), np.exp(self._quick), last, median]
-        return [np.where(np.isnan(x), alike, x) for x in found]
+        """Return what each predictor says: that all are alike, and four others."""
+        stacked = np.array(self._seen)
+        alike = np.full(stacked.shape[1], np.median(stacked))
+        median = np.median(stacked, axis=0)
+        return [alike, np.exp(self._slow), np.exp(self._quick), stacked[-1], median]
 
     # -- what is learnt --------------------------------------------------------------
 
@@ -164,11 +161,16 @@ class _Tracker:
             self._compete(value, alive)
             if alive.all():  # else waiting for all would have been for ever
                 self._guard(record.seconds, float(np.max(value)))
-            value = np.where(np.isnan(value), self._seen[-1], value)
-        self._seen.append(value)
+        self._learn(value, alive)
+
+    def _learn(self, value: Floats, alive: Bools) -> None:
+        """Note what everybody took; who was not seen, as before, or as the others."""
+        usual = np.full(len(value), np.median(value[alive]))
+        value = np.where(alive, value, self._seen[-1] if self._seen else usual)
         log = np.log(value)
         for mean, weight in ((self._slow, _SLOW), (self._quick, _QUICK)):
-            mean[:] = np.where(np.isnan(mean), log, (1 - weight) * mean + weight * log)
+            mean += (weight if self._seen else 1.0) * (log - mean)
+        self._seen.append(value)
 
     @property
     def share(self) -> float:
@@ -179,12 +181,16 @@ class _Tracker:
         """Count the parts that would have had to change hands, for every predictor."""
         share = self.share
         actual, total = seen[alive], self._pieces * len(seen)
-        best = _loads(actual, share, self._pieces, total, even=False)
-        for number, predicted in enumerate(self._predictions()):
-            x = predicted[alive]
-            loads = _loads(x, share, self._pieces, total, even=number == 0)
-            self._losses[number] *= _DISCOUNT
-            self._losses[number] += float(np.maximum(loads - best, 0.0).sum()) / total
+        best = _loads(actual, share, self._pieces, total)
+        even = np.full(len(actual), total / len(actual))
+        loads = [even]
+        loads += [
+            _loads(predicted[alive], share, self._pieces, total)
+            for predicted in self._predictions()[1:]
+        ]
+        moved = [float(np.maximum(load - best, 0.0).sum()) / total for load in loads]
+        self._losses *= _DISCOUNT
+        self._losses += moved
 
     def _guard(self, seconds: float, waiting: float) -> None:
         """Be cautious for a while if waiting for all would have been quicker."""
@@ -199,13 +205,11 @@ class _Tracker:
                 self._own.clear()
 
 
-def _loads(x: Floats, share: float, pieces: int, total: int, even: bool) -> Floats:
+def _loads(x: Floats, share: float, pieces: int, total: int) -> Floats:
     """Return parts for each worker whose uncoded load takes `x` seconds."""
-    if even:
-        return np.full(len(x), total / len(x))
-    free, pace = (1.0 - share) * x, np.maximum(share * x / pieces, 1e-12)
-    found = level(free, pace, total, np.zeros(0))
-    return trimmed(found.room, free, pace, total).astype(np.float64)
+    pace = np.maximum(share * x / pieces, 1e-12)
+    found = shares(((1.0 - share) * x).tolist(), pace.tolist(), total)
+    return np.array(found, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
