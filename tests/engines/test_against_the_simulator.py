@@ -18,7 +18,7 @@ from codedgrad.core import Assign, Combine, MessageArrived, Scheme
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Local
 from codedgrad.jobs import NumpyJob
-from codedgrad.schemes import Dynamic, Heterogeneous, TwoStage
+from codedgrad.schemes import Auto, Dynamic, Heterogeneous, TwoStage
 from codedgrad.schemes.states import Late
 from codedgrad.sim import Simulator
 from codedgrad.testing import EXAMPLES
@@ -33,13 +33,13 @@ def learns_from_times(scheme: Scheme) -> bool:
     """Whether more than the order of arrivals counts, or gradients do."""
     if isinstance(scheme, Dynamic):
         return not isinstance(scheme.states, Late)
-    return isinstance(scheme, Heterogeneous | TwoStage)
+    return isinstance(scheme, Auto | Heterogeneous | TwoStage)
 
 
 SCHEMES = [
     scheme
     for scheme in EXAMPLES
-    if math.isinf(scheme.rule.budget) and not learns_from_times(scheme)
+    if not learns_from_times(scheme) and math.isinf(scheme.rule.budget)
 ]
 NUMBERS = pytest.mark.parametrize(
     "number",

@@ -32,7 +32,7 @@ from codedgrad.errors import (
     StepGivenUp,
 )
 from codedgrad.jobs import Gradient, NumpyJob, Training
-from codedgrad.schemes import Coded, cyclic, fractional, uncoded
+from codedgrad.schemes import cyclic, fractional, uncoded
 from codedgrad.testing import EXAMPLES, Everything
 from codedgrad.trace import Entry, StepReport, Trace, read
 
@@ -69,9 +69,9 @@ class Case:
         return f"{self.scheme.workers} {self.scheme.name}{long}{wrong}"
 
 
-def hurried(scheme: Coded) -> Coded:
-    if isinstance(scheme.rule, Within):
-        return replace(scheme, rule=Within(0.03, scheme.rule.rule))
+def hurried(scheme: Scheme) -> Scheme:
+    if isinstance(rule := getattr(scheme, "rule", None), Within):
+        return replace(scheme, rule=Within(0.03, rule.rule))
     return scheme
 
 

@@ -114,6 +114,7 @@ class Changes:
                 orders.cut(worker, id_)
                 self._hands[worker].lists.remove(id_)
             sight.queues[worker].clear()
+        taken: set[int] = set()
         hidden = [part for part in late if self._is_hidden(stand, found, part)]
         known = [part for part in late if part not in hidden]
         lists = self._layout.relisted(
@@ -128,13 +129,19 @@ class Changes:
         )
         for part in hidden:
             self._counted.twin(part, self._hands[stand.owner[part]].lists[0])
+        keeping = {worker for worker, parts in enumerate(lists) if parts}
+        for part in known:
+            if self._is_sure(state, stand, found, part, keeping):
+                self._take(state, orders, stand.owner[part])
+                taken.add(part)
         self.is_short = False
         for worker, (old, new) in enumerate(zip(sight.queues, lists, strict=True)):
             same = _same(old, new)
             if same < len(old):
                 self._cut(state, orders, worker, len(old) - same)
             if same < len(new):
-                self._add(state, orders, stand, found, worker, new[same:], known)
+                copies = [p for p in new[same:] if p in known and p not in taken]
+                self._add(state, orders, worker, new[same:], copies)
 
     def _late(self, stand: Stand, found: Level) -> list[int]:
         """Return the parts under way that another should do as well."""
@@ -155,17 +162,16 @@ class Changes:
         self,
         state: State,
         orders: Orders,
-        stand: Stand,
-        found: Level,
         worker: int,
         more: list[int],
-        known: Sequence[int],
+        copies: Sequence[int],
     ) -> None:
-        """Give a worker more, copies of what is under way apart."""
+        """Give a worker more; copies of what is under way as segments of their own."""
         rooms = _rooms(state, worker)
-        for part in [part for part in more if part in known]:
+        for part in copies:
             if rooms > 1 or (rooms and more == [part]):
-                self._copy(state, orders, stand, found.end, worker, part)
+                self.copied.add(part)
+                self.give(state, orders, worker, (part,), upload=True)
                 more.remove(part)
                 rooms -= 1
         if more and rooms > 0:
@@ -173,29 +179,31 @@ class Changes:
         elif more:
             self._make_room(state, orders, worker, more)
 
-    def _copy(
-        self,
-        state: State,
-        orders: Orders,
-        stand: Stand,
-        end: float,
-        worker: int,
-        part: int,
-    ) -> None:
-        """Let somebody else do a part that is under way; or take it away."""
-        owner = stand.owner[part]
-        hand = self._hands[owner]
+    def _is_sure(
+        self, state: State, stand: Stand, found: Level, part: int, keeping: set[int]
+    ) -> bool:
+        """Whether a part is better taken away than copied.
+
+        Its worker has done others in the same segment, is left with nothing else, and
+        is certain to be late.
+        """
+        hand = self._hands[stand.owner[part]]
         known = state.segments.get(hand.lists[0])  # None: just given again
-        lateness = stand.under_way[part] - end
-        has_more = known is not None and known.done > 0 and hand.is_paced
-        if known is None or not has_more or lateness <= _SURE * hand.pace:
-            self.copied.add(part)
-            self.give(state, orders, worker, (part,), upload=True)
-            return
-        self.give(state, orders, worker, (part,))
-        orders.cut(owner, known.segment.id)
-        hand.lists.remove(known.segment.id)
-        self._sums.ask(state, orders, owner)
+        lateness = stand.under_way[part] - found.end
+        return (
+            known is not None
+            and known.done > 0
+            and hand.is_paced
+            and lateness > _SURE * hand.pace
+            and stand.owner[part] not in keeping
+        )
+
+    def _take(self, state: State, orders: Orders, worker: int) -> None:
+        """Take away what a worker is at, and ask for what it has."""
+        hand = self._hands[worker]
+        orders.cut(worker, hand.lists[0])
+        del hand.lists[0]
+        self._sums.ask(state, orders, worker)
 
     def _confirm(
         self, state: State, orders: Orders, stand: Stand, worker: int, part: int

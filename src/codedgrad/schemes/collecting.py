@@ -75,7 +75,10 @@ class Sums:
             group[1].update(parts)
         for ids, _ in groups:
             hand.unsent = [id_ for id_ in hand.unsent if id_ not in ids]
-            self._due[orders.upload(worker, ids)] = math.inf
+            known = [state.segments.get(id_) for id_ in ids]
+            is_there = all(k is not None and k.closed for k in known)
+            until = self.limit(state) if is_there else math.inf
+            self._due[orders.upload(worker, ids)] = until
 
     def _parts(self, state: State, segment: int) -> tuple[int, ...]:
         """Return the parts that a segment has, or may have once it is closed."""

@@ -196,20 +196,23 @@ class _Moving:
 
     def pass_on(self, orphans: Sequence[int], copies: Sequence[int]) -> None:
         """Find everything that is too much, or nobody has, a place."""
-        for part in (*orphans, *copies):
+        for part in orphans:
             able = [w for w in self._layout.holders(part) if self._free[w] < math.inf]
-            chain = self._chain([(w, part) for w in able], -1)
+            chain = self._chain([(worker, part) for worker in able], -1)
             if chain:
                 self._follow(chain)
-            elif able and part not in copies:
+            elif able:
                 self.queues[min(able, key=self._through)].append(part)
         for worker, queue in enumerate(self.queues):
             while len(queue) > max(self._rooms[worker], self._stuck[worker]):
                 chain = self._chain(self._gifts(worker), worker)
                 if not chain:
                     break
-                first = chain[0][1]
-                queue.remove(first)
+                queue.remove(chain[0][1])
+                self._follow(chain)
+        for part in copies:
+            able = [w for w in self._layout.holders(part) if self._free[w] < math.inf]
+            if chain := self._chain([(worker, part) for worker in able], -1):
                 self._follow(chain)
 
     def _gifts(self, worker: int) -> list[tuple[int, int]]:

@@ -175,8 +175,8 @@ class Hands:
                 hand.pace = took * share / self._pieces / scale
         if known.closed and not known.done:
             hand.drop(segment)
-        elif known.closed and segment in hand.lists:
-            hand.lists.remove(segment)
+        elif known.done >= known.keep and segment in hand.lists:
+            hand.lists.remove(segment)  # closed, or about to be
         return max(parts, 0)
 
     def renew(self, worker: int) -> None:

@@ -128,16 +128,16 @@ def level_on_ring(
     n = len(free)
     if math.isinf(low):
         return Level(math.inf, np.zeros(n, np.intp), np.zeros(len(under_way), np.bool_))
-    total = int(waiting.sum())
-    step = float(pace[np.isfinite(free)].min()) * max(1, total)
+    step = float(pace[np.isfinite(free)].min()) * max(1, int(waiting.sum()))
 
     limit = np.broadcast_to(np.asarray(most, dtype=np.float64), free.shape)
 
     def is_enough(end: float) -> bool:
         needs = waiting + np.bincount(owners[under_way > end], minlength=n)
         rooms = room(end, free, pace, limit)
-        if rooms.sum() < needs.sum():
+        if rooms.sum() < (total := needs.sum()):
             return False
+        np.minimum(rooms, total, out=rooms)  # or small ones are lost beside large ones
         # a run of owners u..v needs the rooms of u - copies + 1 .. v
         need = np.concatenate(([0.0], np.cumsum(np.tile(needs, 2))))
         have = np.concatenate(([0.0], np.cumsum(np.tile(rooms, 3))))

@@ -143,12 +143,14 @@ class _Tracker:
         if not record.combined:
             return
         seen = seen_in(record, self._pieces, self.share)
-        self._trips += seen.trips
-        self._sendings += seen.sendings
         if seen.shares:
             found = float(np.median(seen.shares))
-            before = found if self._share is None else self._share
-            self._share = (1.0 - _NEW) * before + _NEW * found
+            if self._share is None:  # now it is known what bounds are worth
+                self._share = found
+                seen = seen_in(record, self._pieces, found)
+            self._share += _NEW * (found - self._share)
+        self._trips += seen.trips
+        self._sendings += seen.sendings
         value = seen.seconds
         if self._seen:  # whoever was cut off is no quicker than before
             value = np.where(seen.is_least, np.fmax(value, self._seen[-1]), value)
