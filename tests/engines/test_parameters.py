@@ -88,7 +88,7 @@ def test_slow_workers_see_the_parameters_of_their_step_as_long_as_they_look(
     assert [record.getMessage() for record in caplog.records] == []
     assert engine.lives == (1,) * 6
     assert engine.shape.versions > 6  # one is free whatever is in hand
-    assert engine.shape.rows == 6 * 3 * 2
+    assert engine.shape.rows == 6 * 8 * 2
 
 
 def test_a_root_that_writes_over_what_is_being_read_would_be_caught(

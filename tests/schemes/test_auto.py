@@ -140,7 +140,6 @@ def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
         assert failure is None, str(shrink(failure))
 
 
-@pytest.mark.xfail(strict=True, reason="a sum that was there has no deadline")
 def test_a_doubt_that_nobody_settles_does_not_hold_up_a_step() -> None:
     """Worker 0 has no room until its sum is believed, and who is asked is mute."""
     faults = (

@@ -299,13 +299,11 @@ def test_where_there_is_no_room_a_holder_gets_a_part_all_the_same() -> None:
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="copies go before what others have too much")
 def test_what_can_wait_goes_after_what_others_have_too_much_on_a_ring() -> None:
     queues = [[], [], [4, 5], []]
     assert relisted(RING, queues, [0, 3, 1, 0], last=(2,)) == [[], [5, 2], [4], []]
 
 
-@pytest.mark.xfail(strict=True, reason="who has too much hands that on for a copy")
 def test_a_copy_does_not_go_to_who_has_too_much_already() -> None:
     """Worker 3, which may well be the one that is late with part 6."""
     queues = [[], [], [], [1]]

@@ -252,7 +252,6 @@ def test_no_flow_ends_sooner_than_the_level_on_a_ring(ring: tuple) -> None:
     assert fits(needs, found.room, copies)
 
 
-@pytest.mark.xfail(strict=True, reason="rooms lose their digits beside each other")
 def test_a_part_that_nobody_holds_who_is_there_has_no_end() -> None:
     free, pace = np.array([np.inf, np.inf, 0.0, 0.0]), np.full(4, 0.25)
     found = level_on_ring(free, pace, np.array([0, 1, 0, 0]), NONE, NOBODY, 1)

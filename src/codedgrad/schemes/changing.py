@@ -133,6 +133,7 @@ class Changes:
         for part in known:
             if self._is_sure(state, stand, found, part, keeping):
                 self._take(state, orders, stand.owner[part])
+                sight.queues[stand.owner[part]].clear()
                 taken.add(part)
         self.is_short = False
         for worker, (old, new) in enumerate(zip(sight.queues, lists, strict=True)):
@@ -199,10 +200,13 @@ class Changes:
         )
 
     def _take(self, state: State, orders: Orders, worker: int) -> None:
-        """Take away what a worker is at, and ask for what it has."""
+        """Take away all that a worker is left with, and ask for what it has done."""
         hand = self._hands[worker]
-        orders.cut(worker, hand.lists[0])
-        del hand.lists[0]
+        for id_ in list(hand.lists):
+            orders.cut(worker, id_)
+            hand.lists.remove(id_)
+            if not state.segments[id_].done:
+                hand.drop(id_)
         self._sums.ask(state, orders, worker)
 
     def _confirm(
