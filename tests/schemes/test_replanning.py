@@ -32,6 +32,7 @@ from codedgrad.core import (
     WorkerJoined,
     WorkerLost,
 )
+from codedgrad.core.orders import Orders
 from codedgrad.delays import Times
 from codedgrad.schemes import Auto, auto, collecting
 from codedgrad.schemes.handing import Layout
@@ -358,6 +359,19 @@ def test_whoever_is_outdone_is_stopped() -> None:
     assert table.done(1, 1, 2, at=table.state.now + 0.1)[0] == cut(0, 6)
 
 
+def test_whoever_is_outdone_is_stopped_at_once() -> None:
+    """Though lists were looked at less than a round trip ago."""
+    table = Table(3, 2)
+    for worker in range(3):
+        table.done(worker, worker, 1, at=1.0)
+    table.done(0, 0, 2, at=2.0)
+    table.hear(0, 3, at=2.05)
+    table.wait()
+    at = table.state.now + 0.3 * TRIP
+    said = table.done(1, 1, 2, at=at) + table.wait(until=at + 0.1 * TRIP)
+    assert cut(0, 6) in said
+
+
 def test_no_more_than_three_are_at_a_part() -> None:
     """All the others idle, for long; two of them are given a copy."""
     table = Table(5, 2)
@@ -456,6 +470,25 @@ def test_what_shows_up_too_late_is_not_in_the_sum() -> None:
     assert table.hear(0, 4, at=4.1) == [combine(2, 4)]
 
 
+def test_who_has_not_shown_up_is_given_no_more_as_long_as_others_have() -> None:
+    """Worker 2 would be the first to be through, if it comes as expected."""
+    table = Table(3, 3, pace=[1.0, 1.0, 0.1], fixed=[0.0, 0.0, 2.9], step=3.0)
+    table.done(1, 1, 1, at=1.0)
+    table.done(0, 0, 1, at=2.0)
+    said = table.done(1, 1, 2, at=2.0)
+    said += table.wait(until=2.0 + 1.1 * TRIP)
+    given = [c.segment for c in said if isinstance(c, Assign)]
+    assert [(segment.worker, segment.parts) for segment in given] == [(1, (2,))]
+
+
+def test_who_was_idle_begins_a_round_trip_after_it_is_given_more() -> None:
+    table = not_shown_up()
+    plan = table.coordinator._plan
+    assert isinstance(plan, LivePlan)
+    ends = {worker: end for _, worker, end in plan._hands.sight(table.state).under_way}
+    assert ends[0] == pytest.approx(2.0 + TRIP + 1.0)
+
+
 def border_in_doubt() -> Table:
     """Parts take 0.1 s, and orders longer: worker 1 may be anywhere in its list."""
     table = Table(2, 4, pace=0.1, trip=0.35)
@@ -533,6 +566,16 @@ def test_a_probe_does_not_make_a_part_done() -> None:
     said = table.wait()
     given = [p for c in said if isinstance(c, Assign) for p in c.segment.parts]
     assert sorted(given) == [0, 1, 5]
+
+
+def test_a_cover_is_never_made_of_probes() -> None:
+    """Part 5 is in no other segment."""
+    table = slow_one()
+    table.done(2, 2, 1, at=0.5)
+    plan = table.coordinator._plan
+    assert isinstance(plan, LivePlan)
+    state = table.state
+    assert 5 in plan._sums.collect(state, Orders(state), {2})
 
 
 def test_who_shows_that_it_is_quick_is_given_parts() -> None:
@@ -681,6 +724,19 @@ def past_its_border(parts: int) -> Table:
     return table
 
 
+def test_a_sum_that_is_asked_for_at_the_end_has_a_deadline() -> None:
+    """In a first step 0.002 of what a step may take at most, 600 s."""
+    table = Table(2, 2, pace=0.0, step=0.0, trip=0.0)
+    table.done(0, 0, 1, at=1.0)
+    table.done(1, 1, 1, at=1.0)
+    table.done(0, 0, 2, at=2.0)
+    assert table.done(1, 1, 2, at=2.01) == [ask(0, 2, 0), ask(1, 3, 1)]
+    table.hear(1, 3, at=2.1)
+    said = table.wait()
+    assert [c.segment.parts for c in said if isinstance(c, Assign)] == [(0, 1)]
+    assert table.state.now < 2.01 + 2.5
+
+
 def test_only_a_disjoint_cover_is_asked_for() -> None:
     """Worker 1 has done all of its parts, so that 0 did two of them for nothing."""
     table = past_its_border(parts=2)
@@ -688,6 +744,18 @@ def test_only_a_disjoint_cover_is_asked_for() -> None:
     assert said == [ask(0, 3, 0), ask(1, 4, 1)]
     assert table.hear(0, 3, at=1.7) == []
     assert table.hear(1, 4, at=1.7) == [combine(3, 4)]
+
+
+def test_who_never_says_that_it_has_closed_is_not_waited_for() -> None:
+    """All is done, and worker 1 has part 4 in a list that it was to close."""
+    table = past_its_border(parts=3)
+    assert [m.segments for m in table.state.messages.values()] == [(0, 2), (1,)]
+    assert not table.state.segments[1].closed
+    [first, _] = table.state.messages
+    table.hear(0, first, at=1.9)
+    said = table.wait()
+    assert [c.segment.parts for c in said if isinstance(c, Assign)] == [(4,)]
+    assert table.state.now < 1.9 + 2.5
 
 
 def test_where_all_is_done_and_no_cover_is_disjoint_a_part_is_done_again() -> None:

@@ -112,7 +112,7 @@ APPROXIMATE = [
 def test_the_list_below_misses_no_family_and_no_rule() -> None:
     every = EXACT + APPROXIMATE
     seen = {scheme.name.partition("(")[0] for scheme in every}
-    elsewhere = {"dynamic", "coded_reduce", "two_stage"}  # oracles, trees and stages
+    elsewhere = {"auto", "dynamic", "coded_reduce", "two_stage"}  # and oracles, trees
     assert seen == set(SCHEMES) - elsewhere
     assert {type(s.rule) for s in every} == {Decodable, Threshold, First, Within}
     assert all(has_fast_path(scheme) for scheme in every)

@@ -35,8 +35,6 @@ __all__ = ["EXAMPLES"]
 EXAMPLES: tuple[
     Auto | Coded | CodedReduce | Dynamic | Heterogeneous | TwoStage, ...
 ] = (
-    auto(5, 3),
-    auto(6, 2, copies=3),
     uncoded(4),
     uncoded(6, pieces=3),
     ignore(6, 4),
@@ -66,5 +64,7 @@ EXAMPLES: tuple[
     two_stage(6),
     two_stage(6, 4, 2.0, 1, reuse=False, code="cyclic", start="numbered"),
     two_stage(6, give_up=2.0, copies=2, checkpoints=2, pieces=3),
+    auto(5, 3),
+    auto(6, 2, copies=3),
 )
 """Exact and approximate, by count and by budget, in parts and in smaller pieces."""
