@@ -217,7 +217,7 @@ def test_parts_of_who_is_not_there_are_given_to_the_others_at_the_start() -> Non
 def test_the_same_goes_for_a_first_step_of_which_nothing_is_known() -> None:
     table = Table(3, 2, lost=(1,), pace=0.0, step=0.0, trip=0.0)
     assert table.given == [give(0, 0, (0, 1, 2)), give(1, 2, (4, 5, 3))]
-    assert table.wake == 600.0  # how long steps may take before any has ended
+    assert table.wake == 6.0  # a hundredth of how long a first step may take
 
 
 # -- about to run dry ------------------------------------------------------------------

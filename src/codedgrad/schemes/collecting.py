@@ -164,7 +164,8 @@ class Sums:
         messages, segments = self._units(state, unused)
         units = {**messages, **segments}
         chosen: Sequence[int] = list(units)
-        if sum(map(len, units.values())) != state.parts:
+        every = [part for parts in units.values() for part in parts]
+        if len(every) != state.parts or len(set(every)) != state.parts:
             cover = best_cover(units, state.parts)
             if cover.left:
                 return cover.left

@@ -161,9 +161,7 @@ class Hands:
     def report(self, state: State, worker: int, segment: int) -> int:
         """Note a report; return how many parts are new in it."""
         hand, known = self._hands[worker], state.segments[segment]
-        if hand.silent:
-            hand.silent = False
-            self._silent.remove(worker)
+        self.speak(worker)
         parts = known.done - self._merged.get(segment, 0)
         if parts > 0:
             self._merged[segment] = known.done
@@ -182,6 +180,11 @@ class Hands:
     def renew(self, worker: int) -> None:
         """Note that somebody else is there now, or nobody."""
         self._hands[worker] = Hand()
+        self._silent.discard(worker)
+
+    def speak(self, worker: int) -> None:
+        """Note that a worker has answered: it is not silent any more."""
+        self._hands[worker].silent = False
         self._silent.discard(worker)
 
     def hush(self, worker: int) -> None:

@@ -52,6 +52,7 @@ _CHECK = 0.05  # of the time so far, until the next look once somebody has run d
 _MOST = 100  # looks in a step, besides those that must be
 _EARLY = (0.25, 0.5, 0.75)  # of a step: looks on a ring
 _QUIET = 1.3  # of a step: a look, whatever was heard
+_FIRST = 0.01  # of the seconds after which a first step is given up: the same
 _SOON = 1e-9  # of the time so far: after what else happens at this moment
 
 
@@ -89,7 +90,7 @@ class LivePlan:
         """Give everybody a list."""
         step = self._forecast.step
         self._end = state.started + state.deadline.seconds
-        self._quiet = state.started + (_QUIET * step or state.deadline.seconds)
+        self._quiet = state.started + (_QUIET * step or _FIRST * state.deadline.seconds)
         self._early = [state.started + seconds for seconds in self._early if seconds]
         orders = Orders(state)
         for worker, parts in enumerate(self._opening(state)):
@@ -222,6 +223,7 @@ class LivePlan:
         if is_lost:
             self._hands.renew(worker)
         else:
+            self._hands.speak(worker)
             self._hands[worker].strikes += 1
         for id_ in (*self._hands[worker].lists, *self._hands[worker].unsent):
             if state.segments[id_].gone:
@@ -340,7 +342,7 @@ class LivePlan:
             return self._wait(state)
         if self._counted.missing(state) == 0:
             return self._collect(state)
-        must = self._tick <= now
+        must = min(self._tick, self._quiet) <= now
         while self._early and self._early[0] <= now:
             self._early.pop(0)
         if self._quiet <= now:

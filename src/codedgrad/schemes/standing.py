@@ -83,14 +83,14 @@ class Counted:
         del self._twins[part]
         hand.drop(twin)
         self.probes.add(twin)
-        if state.segments[twin].done:
-            self._probed.add(part)
+        self._probed.update(state.segments[twin].merged)
 
     def forget(self, state: State) -> None:
         """Note that some segments are gone."""
         gone = {id_ for id_ in self.probes if state.segments[id_].gone}
         self.probes -= gone
-        self._probed -= {state.segments[id_].segment.parts[0] for id_ in gone}
+        for id_ in gone:
+            self._probed.difference_update(state.segments[id_].segment.parts)
 
 
 class Limbo:
