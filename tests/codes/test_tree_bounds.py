@@ -167,7 +167,7 @@ def test_a_tree_of_one_layer_fails_like_a_star() -> None:
 
 def test_the_bounds_of_trees_are_among_the_others() -> None:
     names = {name for name in bounds.__all__ if "tree" in name or "star" in name}
-    names |= {name for name in bounds.__all__ if "ring" in name}
+    names |= {name for name in bounds.__all__ if "ring" in name} - {"ring_bound"}
     assert names == {
         "latency_to_beat_ring", "message_to_beat_ring", "ring_seconds",
         "star_compute", "star_failure", "star_receive", "star_seconds",

@@ -37,7 +37,7 @@ from codedgrad.core.events import (
 from codedgrad.core.history import History, Observation, Record
 from codedgrad.core.ledger import Ledger
 from codedgrad.core.link import Link
-from codedgrad.core.opinions import Opinions
+from codedgrad.core.opinions import Opinions, is_question
 from codedgrad.core.orders import Orders
 from codedgrad.core.patience import Deadline, Patience
 from codedgrad.core.plan import (
@@ -113,4 +113,5 @@ __all__ = [
     "WorkerLost",
     "best_cover",
     "decode_rows",
+    "is_question",
 ]

@@ -53,7 +53,8 @@ class Assign(
     """Append a segment to its worker's queue; with a message id, upload when closed.
 
     A `whole` one is never cut, so its worker may add parts straight into the sum. The
-    message goes to worker `to`, or to the root.
+    message goes to worker `to`, or to the root. One that asks for a second opinion is
+    `about` the message that is doubted.
     """
 
     step: int
@@ -61,6 +62,7 @@ class Assign(
     message: int | None
     whole: bool = False
     to: int = ROOT
+    about: int | None = None
 
 
 class Cut(Struct, frozen=True, tag=True, gc=False):

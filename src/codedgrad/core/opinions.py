@@ -31,17 +31,23 @@ room at their workers and are in the history, but in a state of their own, `asid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections import deque
+from collections.abc import Iterable, Iterator, Set
 from typing import TypeAlias, TypeGuard
 
-from codedgrad.core.commands import Assign, Command, Segment
+from codedgrad.core.commands import Assign, Order, Segment
 from codedgrad.core.events import Event, MessageArrived, MessageFailed, Progressed
 from codedgrad.core.state import MessageState, State
 
-__all__ = ["Opinions", "Verdict"]
+__all__ = ["Opinions", "Verdict", "is_question"]
 
 Verdict: TypeAlias = MessageArrived | MessageFailed
 """A doubt that is settled, as the event that a plan is shown."""
+
+
+def is_question(order: Order) -> TypeGuard[Assign]:
+    """Whether an order asks for a second opinion."""
+    return isinstance(order, Assign) and order.about is not None
 
 
 class Opinions:
@@ -78,23 +84,14 @@ class Opinions:
             self._state.spoke[event.worker] = self._state.now
         return refused
 
-    def asked(self, command: Command) -> TypeGuard[Assign]:
-        """Whether a command is a question that was recognised, or asked."""
-        return isinstance(command, Assign) and command.segment.id in self._numbers
-
-    def ask(self, question: Assign) -> None:
-        """Note a question that is about to be asked."""
-        self._aside.now, self._aside.next_id = self._state.now, self._state.next_id
-        self._aside.obey(question)
-        self._state.next_id = self._aside.next_id
-
     def review(
-        self, recorded: Sequence[Command] | None = None
+        self, recorded: deque[Order] | None = None
     ) -> tuple[list[Assign], list[Verdict]]:
         """Settle what can be settled and ask about the rest.
 
         Args:
-            recorded: When a step is rebuilt: the orders among which the questions are.
+            recorded: When a step is rebuilt: the orders that were given next. The
+                questions among the first of them are taken away.
         """
         verdicts, questions = self._settle(), list[Assign]()
         for id_ in list(self._state.doubted):
@@ -104,7 +101,7 @@ class Opinions:
             if recorded is None:
                 asked = self._questions(message)
             else:
-                asked = self._recognised(message, recorded)
+                asked = self._recalled(id_, recorded)
             for question in asked:
                 self._numbers |= {question.segment.id, question.segment.id + 1}
                 self._asked.setdefault(id_, []).append(question)
@@ -282,35 +279,26 @@ class Opinions:
         id_, row = self._state.next_id, self._row(message.id)
         order = tuple(part for part in row if part in parts)
         segment = Segment(id_, worker, order, tuple(row[part] for part in order))
-        question = Assign(self._state.step, segment, id_ + 1, whole=True)
-        self.ask(question)
+        question = Assign(
+            self._state.step, segment, id_ + 1, whole=True, about=message.id
+        )
+        self._ask(question)
         return question
 
-    def _recognised(
-        self, message: MessageState, recorded: Iterable[Command]
-    ) -> list[Assign]:
-        """Return the questions about a message among orders that were given."""
-        row, found = self._row(message.id), list[Assign]()
-        left, asked = set(row), self._who_was_asked(message)
-        for order in recorded:
-            if not isinstance(order, Assign) or self.asked(order):
-                continue
-            segment, told = order.segment, set(order.segment.parts)
-            if segment.worker in asked:
-                continue  # each once
-            whole, again = told == set(row), segment.worker == message.worker
-            piece = bool(message.gathered) or not again
-            same = segment.coefficients == tuple(row.get(p) for p in segment.parts)
-            if (
-                order.message is not None
-                and same
-                and (whole or (piece and told <= left))
-            ):
-                found.append(order)
-                left -= told
-                if whole:
-                    break
-        return found
+    def _recalled(self, id_: int, recorded: deque[Order]) -> list[Assign]:
+        """Ask once more what was asked about a message."""
+        asked = list[Assign]()
+        while recorded and is_question(recorded[0]) and recorded[0].about == id_:
+            asked.append(recorded[0])
+            self._ask(recorded[0])
+            recorded.popleft()
+        return asked
+
+    def _ask(self, question: Assign) -> None:
+        """Note a question that is about to be asked."""
+        self._aside.now, self._aside.next_id = self._state.now, self._state.next_id
+        self._aside.obey(question)
+        self._state.next_id = self._aside.next_id
 
     # -- what comes of it ------------------------------------------------------------
 

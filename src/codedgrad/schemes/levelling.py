@@ -75,7 +75,7 @@ def level(
 
     Example:
         >>> found = level(np.array([0.0, 0.5]), np.array([1.0, 1.0]), 4, np.zeros(0))
-        >>> found.end, found.room
+        >>> round(found.end, 5), found.room
         (2.5, array([2, 2]))
     """
     low = float(free.min())
@@ -121,7 +121,8 @@ def level_on_ring(
     Example:
         >>> free, pace = np.zeros(4), np.ones(4)
         >>> four = np.array([4, 0, 0, 0])
-        >>> level_on_ring(free, pace, four, np.zeros(0), np.zeros(0, int), 2).end
+        >>> found = level_on_ring(free, pace, four, np.zeros(0), np.zeros(0, int), 2)
+        >>> round(found.end, 5)
         2.0
     """
     low = float(free.min())

@@ -16,12 +16,13 @@ where progress is reported, what messages take on their way is not in them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from codedgrad.core import (
     Assign,
     Combine,
+    Command,
     Cut,
     Drop,
     GiveUp,
@@ -38,6 +39,7 @@ from codedgrad.core import (
     Upload,
     WorkerJoined,
     WorkerLost,
+    is_question,
 )
 from codedgrad.core.estimators import Speed
 from codedgrad.errors import BrokenPlan, InvalidTrace
@@ -244,7 +246,7 @@ def _rebuilt(
     """Go through the events as the coordinator did, without deciding anything.
 
     What came of a message that is not finite follows from what else was heard and asked
-    for, so it need not be written down.
+    about it, so it need not be written down.
     """
     header = trace.header
     history = History(header.workers)
@@ -286,20 +288,24 @@ def _rebuilt(
                 elif isinstance(event, MessageArrived):
                     history.arrived_late(event)
         if state is not None and opinions is not None:
-            opinions.review(entry.commands)
             try:
-                for number, command in enumerate(entry.commands):
-                    if opinions.asked(command):
-                        opinions.ask(command)
-                    elif isinstance(command, Assign | Cut | Upload | Drop):
-                        state.obey(command)
-                    if isinstance(command, Drop):
-                        opinions.review(entry.commands[number + 1 :])
+                _follow(state, opinions, entry.commands)
             except BrokenPlan as error:
                 raise InvalidTrace("the trace", str(error)) from None
             if ends:
                 yield _end(history, state, ends[0])
                 state = None
+
+
+def _follow(state: State, opinions: Opinions, commands: Iterable[Command]) -> None:
+    """Do what was ordered, and review what is doubted as often as that was done."""
+    left = deque(c for c in commands if isinstance(c, Assign | Cut | Upload | Drop))
+    before = -1
+    while before != len(left):
+        before = len(left)
+        opinions.review(left)
+        while left and not is_question(left[0]):
+            state.obey(left.popleft())
 
 
 def _opens(entry: Entry, step: int) -> bool:
