@@ -52,6 +52,8 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/heterogeneous.py
 	$(BIN)/python benchmarks/adaptive.py
 	$(BIN)/python benchmarks/tree.py
+	$(BIN)/python benchmarks/replan.py
+	$(BIN)/python benchmarks/auto.py --quick
 	$(BIN)/python benchmarks/auto_live.py
 
 soak: .venv/dev ## the random tests, for many more draws

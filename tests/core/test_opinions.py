@@ -77,9 +77,9 @@ class Scripted:
         return Wait(9.0 if state.now < 9.0 else state.now + 9.0)
 
 
-def question(id_: int, worker: int, *parts: int, by: float = 1.0) -> Assign:
-    segment = Segment(id_, worker, parts, (by,) * len(parts))
-    return Assign(0, segment, id_ + 1, whole=True)
+def question(id_: int, worker: int, *parts: int, about: int | None = 1) -> Assign:
+    segment = Segment(id_, worker, parts, (1.0,) * len(parts))
+    return Assign(0, segment, id_ + 1, whole=True, about=about)
 
 
 def reply(
@@ -124,7 +124,7 @@ def test_the_segments_of_a_message_are_asked_for_as_one() -> None:
     scheme.first = first
     event = MessageArrived(0, 0, 2, ((0, 2), (1, 1)), 1.0, finite=False)
     assert started(scheme).handle(event) == [
-        Assign(0, Segment(3, 1, (0, 1), (1.0, 2.5)), 4, whole=True)
+        Assign(0, Segment(3, 1, (0, 1), (1.0, 2.5)), 4, whole=True, about=2)
     ]
 
 
@@ -158,7 +158,7 @@ def test_who_will_send_all_the_parts_anyway_is_not_asked() -> None:
 def test_a_second_try_that_the_plan_asked_for_tells_as_well() -> None:
     coordinator = started(schemes.fractional(3, 2))
     coordinator.handle(answer(0, 1.0, 3, finite=False))  # 1 and 2 will tell
-    retry = question(6, 1, 0, 1, 2)
+    retry = question(6, 1, 0, 1, 2, about=None)
     assert coordinator.handle(MessageFailed(0, 1, 3, "torn", 2.0)) == [retry]
     assert coordinator.handle(WorkerLost(2, 2.5)) == []
     assert coordinator.handle(reply(retry, 3.0)) == [Combine(0, ((7, 1.0),), 0.0)]
@@ -305,7 +305,8 @@ def test_a_failed_row_is_asked_for_again_where_there_is_room() -> None:
     coordinator = started(schemes.uncoded(2))
     (asked,) = coordinator.handle(answer(0, 1.0, finite=False))
     assert asked == question(4, 0, 0)  # nobody else may have part 0
-    assert coordinator.handle(reply(asked, 2.0)) == [question(6, 0, 0)]
+    again = question(6, 0, 0, about=None)  # by the plan
+    assert coordinator.handle(reply(asked, 2.0)) == [again]
     coordinator.handle(answer(1, 2.0))
     (end,) = coordinator.handle(MessageArrived(0, 0, 7, ((6, 1),), 3.0))
     assert end == Combine(0, ((3, 1.0), (7, 1.0)), 0.0)
@@ -370,7 +371,7 @@ def test_agreeing_with_oneself_settles_only_ones_own() -> None:
     coordinator = started(schemes.uncoded(2))
     asked = coordinator.handle(answer(0, 1.0, finite=False))
     asked += coordinator.handle(answer(1, 1.0, finite=False))
-    assert asked == [question(4, 0, 0), question(6, 1, 1)]
+    assert asked == [question(4, 0, 0), question(6, 1, 1, about=3)]
     assert coordinator.handle(reply(asked[0], 2.0, finite=False)) == []
     assert coordinator.state is not None
     assert coordinator.state.doubted == [3]
@@ -398,9 +399,9 @@ def test_who_was_contradicted_has_no_say() -> None:
         coordinator.handle(WorkerLost(worker, 1.0))
     event = MessageArrived(0, 0, 3, ((2, 3),), 2.0, finite=False)
     (asked,) = coordinator.handle(event)
-    assert asked == question(4, 1, 0, 1, 2)
+    assert asked == question(4, 1, 0, 1, 2, about=3)
     (again,) = coordinator.handle(reply(asked, 3.0, finite=False))
-    assert again == question(6, 0, 0, 1, 2)
+    assert again == question(6, 0, 0, 1, 2, about=3)
 
 
 # -- when something comes in between -------------------------------------------------

@@ -69,8 +69,7 @@ def test_a_name_makes_the_same_scheme(text: str, name: str) -> None:
         ),
         (
             "auto(copies=some)",
-            "auto: copies must be a whole number, got 'some'; "
-            "try a whole number, 1 or more",
+            "auto: copies is some; try 1 to 6, or all",
         ),
         (
             "auto(pieces=0)",

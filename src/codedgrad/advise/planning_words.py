@@ -56,7 +56,7 @@ def advice_on(planned: Planned) -> Advice:
         chosen,
         ranking,
         slow_workers(planned.setting, planned.times),
-        _on_codes(ranking, chosen, waiting),
+        _on_codes(ranking, chosen, waiting, planned.setting.field.machine.progress),
         _on_equals(ranking, chosen),
         _on_left_out(planned.found.left_out, ranking[0]),
         _on_break_even(planned),
@@ -98,7 +98,9 @@ def times_text(ratio: float) -> str:
     return f"{ratio:.{3 if ratio < 1.2 else 2}g}"
 
 
-def _on_codes(ranking: Sequence[Score], chosen: Score, waiting: Score) -> str:
+def _on_codes(
+    ranking: Sequence[Score], chosen: Score, waiting: Score, progress: bool
+) -> str:
     codes = [score for score in ranking if score.candidate.is_code]
     if not codes or chosen.candidate.is_code:
         return ""
@@ -113,10 +115,10 @@ def _on_codes(ranking: Sequence[Score], chosen: Score, waiting: Score) -> str:
             f"no code pays here: {name} takes {ratio:.2f} times as long as waiting "
             "for all"
         )
-    return (
-        f"codes pay against waiting for all, but less: {name} takes {ratio:.2f} of its "
-        "time"
-    )
+    said = f"{name} takes {ratio:.2f} of its time"
+    if chosen.candidate.text.startswith("auto") and not progress:
+        return f"codes pay against waiting for all, and auto uses them: {said}"
+    return f"codes pay against waiting for all, but less: {said}"
 
 
 def _on_equals(ranking: Sequence[Score], chosen: Score) -> str:

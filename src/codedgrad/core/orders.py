@@ -67,6 +67,13 @@ class Orders:
         self._orders.append(order)
         return message
 
+    def given(self, worker: int) -> int:
+        """Return how many segments a worker is given in this answer."""
+        return sum(
+            isinstance(order, Assign) and order.segment.worker == worker
+            for order in self._orders
+        )
+
     def drop(self, worker: int) -> None:
         """Let a worker go for the rest of the step."""
         self._orders.append(Drop(self._step, worker))

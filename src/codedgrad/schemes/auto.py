@@ -51,6 +51,11 @@ class Auto:
         return self.layout.workers * self.layout.pieces
 
     @property
+    def load(self) -> int:
+        """Parts that a worker does where all are alike, of the more that it may."""
+        return self.layout.pieces
+
+    @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
         """The parts each worker may be asked for."""
         return self.layout.placement
@@ -132,7 +137,8 @@ def auto(
     Args:
         workers: Number of workers.
         pieces: Parts for each worker at the uncoded load.
-        copies: Workers that may be asked for a part: a number, or `all`.
+        copies: Workers that may be asked for a part, and so need its data: a number,
+            or `all`.
         early: Whether lists are looked at before anybody runs dry, where not everybody
             may be asked for everything.
         share: Of the time, that grows with the load, until steps have shown it. Only
@@ -140,6 +146,8 @@ def auto(
     """
     n = whole("auto", "workers", workers, least=1)
     c = whole("auto", "pieces", pieces, least=1)
+    if isinstance(copies, str) and copies != "all":
+        raise InvalidScheme(f"auto: copies is {copies}", f"1 to {n}, or all")
     held = n if copies == "all" else whole("auto", "copies", copies, least=1)
     if held > n:
         raise InvalidScheme(f"auto: {held} copies for {n} workers", f"at most {n}")

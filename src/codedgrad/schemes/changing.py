@@ -85,7 +85,7 @@ class Changes:
         self._hands[worker].lists.clear()
         self._counted.probes.add(id_)
 
-    def most(self, state: State, stand: Stand) -> Floats:
+    def most(self, state: State, orders: Orders, stand: Stand) -> Floats:
         """Return how many parts each can be given, (workers,).
 
         No more for somebody who has not shown that it is there, as long as others
@@ -95,7 +95,7 @@ class Changes:
         is_tight = state.capabilities.rows_per_worker < _PLENTY
         can_have_more = [
             (hand.count > 0 or not (is_shown and hand.started))
-            and not (is_tight and hand.lists and _rooms(state, worker) <= 0)
+            and not (is_tight and hand.lists and _rooms(state, orders, worker) <= 0)
             for worker, hand in enumerate(self._hands)
         ]
         return np.where(can_have_more, math.inf, list(map(len, stand.live)))
@@ -106,7 +106,7 @@ class Changes:
         for part in late:
             worker = stand.owner[part]
             is_hidden = not self._hands[worker].count and sight.stuck[worker]
-            if is_hidden and _rooms(state, worker) > 0:
+            if is_hidden and _rooms(state, orders, worker) > 0:
                 self._confirm(state, orders, stand, worker, part)
                 found.room[worker] = 0
         for worker in stand.halted:
@@ -168,7 +168,7 @@ class Changes:
         copies: Sequence[int],
     ) -> None:
         """Give a worker more; copies of what is under way as segments of their own."""
-        rooms = _rooms(state, worker)
+        rooms = _rooms(state, orders, worker)
         for part in copies:
             if rooms > 1 or (rooms and more == [part]):
                 self.copied.add(part)
@@ -189,11 +189,9 @@ class Changes:
         is certain to be late.
         """
         hand = self._hands[stand.owner[part]]
-        known = state.segments.get(hand.lists[0])  # None: just given again
         lateness = stand.under_way[part] - found.end
         return (
-            known is not None
-            and known.done > 0
+            state.segments[hand.lists[0]].done > 0
             and hand.is_paced
             and lateness > _SURE * hand.pace
             and stand.owner[part] not in keeping
@@ -214,10 +212,11 @@ class Changes:
     ) -> None:
         """Take everything from somebody who may have begun, but for one part."""
         hand, live, stuck = self._hands[worker], stand.live[worker], stand.sight.stuck
+        last = hand.lists[-1]
         for id_ in list(hand.lists):
             orders.cut(worker, id_)
             hand.drop(id_)
-        self._limbo.put(id_, live[: stuck[worker]], self._sums.limit(state))
+        self._limbo.put(last, live[: stuck[worker]], self._sums.limit(state))
         stand.orphans.extend(reversed(live[stuck[worker] :]))
         live.clear()
         stand.sight.queues[worker].clear()
@@ -266,7 +265,7 @@ def _same(old: Sequence[int], new: Sequence[int]) -> int:
     return next(different, min(len(old), len(new)))
 
 
-def _rooms(state: State, worker: int) -> int:
+def _rooms(state: State, orders: Orders, worker: int) -> int:
     """Return how many more segments a worker can be given."""
     kept = sum(not known.gone for known in state.given(worker))
-    return state.capabilities.rows_per_worker - kept
+    return state.capabilities.rows_per_worker - kept - orders.given(worker)

@@ -124,7 +124,7 @@ class Sums:
         for id_ in over:
             del self._due[id_]
             message = state.messages[id_]
-            if message.pending:  # or it is here, and doubted for too long
+            if message.pending:  # else it is here, and has been doubted for too long
                 self._hands.hush(message.worker)
                 self._hands[message.worker].strikes += 1
         return bool(over)

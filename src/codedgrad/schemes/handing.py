@@ -236,7 +236,6 @@ class _Moving:
     ) -> list[tuple[int, int]]:
         """Return the shortest chain of (to whom, which part) to where there is room."""
         before: dict[int, tuple[int, int] | None] = {giver: None}
-        parts: dict[int, int] = {}
         to_do: deque[int] = deque()
 
         def reach(gifts: Sequence[tuple[int, int]], source: int) -> int | None:
@@ -244,7 +243,7 @@ class _Moving:
             for other, part in gifts:
                 if other in before:
                     continue
-                before[other], parts[other] = (source, part), part
+                before[other] = source, part
                 to_do.append(other)
                 if self._has_room(other) and (
                     best is None or self._through(other) < self._through(best)

@@ -85,9 +85,9 @@ class Hand:
                 ids.remove(segment)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Sight:
-    """How things stand at a moment.
+    """How things stand at a moment; changed while orders are made.
 
     Attributes:
         free: When each could begin another part, (workers,); inf: not there.

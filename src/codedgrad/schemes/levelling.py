@@ -84,8 +84,8 @@ def level(
             math.inf, np.zeros(len(free), np.intp), np.zeros(len(under_way), np.bool_)
         )
     step = float(pace[np.isfinite(free)].min()) * max(1, waiting)
-
-    limit = np.broadcast_to(np.asarray(most, dtype=np.float64), free.shape)
+    every = float(waiting + len(under_way))
+    limit = np.broadcast_to(np.minimum(most, every), free.shape)
 
     def is_enough(end: float) -> bool:
         late = int(np.count_nonzero(under_way > end))
@@ -130,15 +130,14 @@ def level_on_ring(
     if math.isinf(low):
         return Level(math.inf, np.zeros(n, np.intp), np.zeros(len(under_way), np.bool_))
     step = float(pace[np.isfinite(free)].min()) * max(1, int(waiting.sum()))
-
-    limit = np.broadcast_to(np.asarray(most, dtype=np.float64), free.shape)
+    every = float(waiting.sum() + len(under_way))  # or few are lost beside many
+    limit = np.broadcast_to(np.minimum(most, every), free.shape)
 
     def is_enough(end: float) -> bool:
         needs = waiting + np.bincount(owners[under_way > end], minlength=n)
         rooms = room(end, free, pace, limit)
-        if rooms.sum() < (total := needs.sum()):
+        if rooms.sum() < needs.sum():
             return False
-        np.minimum(rooms, total, out=rooms)  # or small ones are lost beside large ones
         # a run of owners u..v needs the rooms of u - copies + 1 .. v
         need = np.concatenate(([0.0], np.cumsum(np.tile(needs, 2))))
         have = np.concatenate(([0.0], np.cumsum(np.tile(rooms, 3))))

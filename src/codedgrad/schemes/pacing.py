@@ -162,7 +162,7 @@ class _Tracker:
         if self._seen:
             self._compete(value, alive)
             if alive.all():  # else waiting for all would have been for ever
-                self._guard(record.seconds, float(np.max(value)))
+                self._guard(record.seconds, float(np.max(value)) + self._way())
         self._learn(value, alive)
 
     def _learn(self, value: Floats, alive: Bools) -> None:
@@ -193,6 +193,12 @@ class _Tracker:
         moved = [float(np.maximum(load - best, 0.0).sum()) / total for load in loads]
         self._losses *= _DISCOUNT
         self._losses += moved
+
+    def _way(self) -> float:
+        """Return the seconds that a sum takes besides a round trip."""
+        if not self._sendings or not self._trips:
+            return 0.0
+        return max(0.0, float(np.median(self._sendings) - np.median(self._trips)))
 
     def _guard(self, seconds: float, waiting: float) -> None:
         """Be cautious for a while if waiting for all would have been quicker."""

@@ -53,6 +53,7 @@ _MOST = 100  # looks in a step, besides those that must be
 _EARLY = (0.25, 0.5, 0.75)  # of a step: looks on a ring
 _QUIET = 1.3  # of a step: a look, whatever was heard
 _FIRST = 0.01  # of the seconds after which a first step is given up: the same
+_BREATH = 1e-3, 1e-5  # of a step, or of a first one's deadline: between two looks
 _SOON = 1e-9  # of the time so far: after what else happens at this moment
 
 
@@ -175,7 +176,10 @@ class LivePlan:
 
     def _pause(self, state: State) -> float:
         """Return when to look again while somebody has nothing to do."""
-        return state.now + max(self._hands.trip, _CHECK * (state.now - state.started))
+        step, deadline = self._forecast.step, state.deadline.seconds
+        least = _BREATH[0] * step or _BREATH[1] * deadline
+        so_far = state.now - state.started
+        return state.now + max(self._hands.trip, _CHECK * so_far, least)
 
     def _note(self, state: State, segment: int, parts: int) -> None:
         """Note parts that are new in a segment."""
@@ -269,9 +273,11 @@ class LivePlan:
             stand.waiting,
             list(stand.under_way),
             list(stand.under_way.values()),
-            self._changes.most(state, stand),
+            self._changes.most(state, orders, stand),
             math.inf if must else before - gain,
         )
+        if math.isinf(found.end):  # nobody has room: all keep what they have
+            found.room[:] = [len(queue) for queue in stand.live]
         self._goal = min(before, found.end)
         if must or found.end < math.inf:
             self._changes.make(state, orders, stand, found)
@@ -346,7 +352,7 @@ class LivePlan:
         while self._early and self._early[0] <= now:
             self._early.pop(0)
         if self._quiet <= now:
-            self._quiet = now + _CHECK * (now - state.started)
+            self._quiet = self._pause(state)
         return self._look(state, must)
 
     def _fail(self, state: State) -> Fail:
@@ -361,7 +367,15 @@ class LivePlan:
             said.append(f"lost workers {lost}")
         if late:
             said.append(f"late workers {late}")
-        if not self._layout.everywhere:
+        if self._is_held_by_none(state, {*lost, *late}):
             copies = self._layout.copies
             said.append(f"more copies than {copies} of every part would have helped")
         return Fail("; ".join(said))
+
+    def _is_held_by_none(self, state: State, absent: set[int]) -> bool:
+        """Whether a part that is missing is with nobody else."""
+        is_done, holders = self._counted.is_done(state), self._layout.holders
+        missing = (part for part in range(state.parts) if not is_done(part))
+        return len(absent) < len(state.alive) and any(
+            absent.issuperset(holders(part)) for part in missing
+        )

@@ -130,9 +130,9 @@ class Limbo:
                 hands.hush(state.segments[id_].segment.worker)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Stand:
-    """What is left to do.
+    """What is left to do; changed while orders are made for it.
 
     Attributes:
         sight: How things stand.
