@@ -22,6 +22,7 @@ from codedgrad.sim import Machine, Simulator, Step
 from codedgrad.sim.events import run_events
 from codedgrad.sim.fast import Outcome
 from codedgrad.testing import Fault, Schedule, check_scheme, draw, run, shrink
+from codedgrad.testing.troubled import Troubled
 from codedgrad.trace import Entry, Header, Trace, replay
 
 N, C, STEPS = 8, 8, 30
@@ -135,7 +136,12 @@ def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
             interrupts_part=engine.interrupts_part,
             rows_per_worker=rows,
         )
-        failure = run(structs.replace(drawn, capabilities=engine), scheme)
+        faults = tuple(
+            structs.replace(fault, kind="hang") if fault.kind == "mute" else fault
+            for fault in drawn.faults
+        )
+        drawn = structs.replace(drawn, capabilities=engine, faults=faults)
+        failure = run(drawn, scheme)
         assert failure is None, str(shrink(failure))
 
 
@@ -150,6 +156,57 @@ def test_a_doubt_that_nobody_settles_does_not_hold_up_a_step() -> None:
     schedule = Schedule(1024213676, 3, faults, capabilities=engine)
     failure = run(schedule, auto(5, 3))
     assert failure is None, str(failure)
+
+
+@pytest.mark.parametrize("seed", [289, 1032, 1590])
+def test_who_always_fails_is_not_asked_for_ever(seed: int) -> None:
+    """It is at one part whenever the sum of another has failed."""
+    latency = {289: 0.0, 1032: 0.05, 1590: 0.01}[seed]
+    worker, rows = (0 if seed == 1590 else 1), (2 if seed == 289 else 8)
+    engine = Capabilities(rows_per_worker=rows, interrupts_part=seed == 289)
+    schedule = Schedule(seed, 2, (Fault("fail", 1, worker),), latency, engine)
+    failure = run(schedule, auto(2, 2))
+    assert failure is None, str(failure)
+
+
+@pytest.mark.parametrize(
+    ("seed", "why"),
+    [
+        (780, "its list was cut, and it never says where"),
+        (1286, "the same, in a first step"),
+        (2502, "whoever could help was stopped before its first part"),
+        (822, "all but one hang, three of them in the same part"),
+        (968, "the same"),
+        (946, "the same"),
+        (2041, "the same, in a first step"),
+    ],
+)
+def test_who_hangs_is_done_without(seed: int, why: str) -> None:
+    rng = np.random.default_rng((78, seed))
+    n, pieces = int(rng.integers(2, 5)), int(rng.integers(1, 6))
+    scheme = auto(n, pieces, copies=int(rng.integers(2, n + 1)))
+    rows = int(rng.choice((2, 3, 1_000_000)))
+    step = int(rng.integers(2))
+    hung = rng.permutation(n)[: int(rng.integers(1, scheme.layout.copies))].tolist()
+    faults = tuple(
+        Fault("hang", step, worker, round(float(rng.exponential(0.5)), 3))
+        for worker in hung
+    )
+    latency, is_prompt = float(rng.choice((0.0, 0.01, 0.05))), rng.random() < 0.5
+    engine = Capabilities(rows_per_worker=rows, interrupts_part=bool(is_prompt))
+    failure = run(Schedule(seed, step + 1, faults, latency, engine), scheme)
+    assert failure is None, f"{why}: {failure}"
+
+
+def test_a_worker_asked_for_an_opinion_is_not_made_to_forget_it() -> None:
+    """Or what is not finite would be believed, for nobody is left to ask."""
+    engine = Capabilities(rows_per_worker=3)
+    for seed in range(25):
+        bad = Fault("nan", 1, seed % 3)
+        schedule = Schedule(seed, 2, (bad,), 0.01, engine)
+        simulator = Troubled(schedule, auto(3, 2), lambda event, commands: None)
+        assert all(simulator.next_step().combined for _ in range(2))
+        assert not simulator.coordinator.history.records[-1].diverged, seed
 
 
 def test_lists_are_planned_again_only_where_engines_can() -> None:

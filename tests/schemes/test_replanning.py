@@ -373,20 +373,33 @@ def test_whoever_is_outdone_is_stopped_at_once() -> None:
     assert cut(0, 6) in said
 
 
-def test_no_more_than_three_are_at_a_part() -> None:
-    """All the others idle, for long; two of them are given a copy."""
-    table = Table(5, 2)
+def stuck_among_idle() -> Table:
+    """Worker 4 is stuck in part 9, all the others idle; steps usually take 50 s."""
+    table = Table(5, 2, step=50.0)
     for worker in range(5):
         table.done(worker, worker, 1, at=1.0)
     for worker in range(4):
         table.done(worker, worker, 2, at=2.0)
     for message in list(table.state.messages)[:4]:
         table.hear(table.state.messages[message].worker, message, at=2.05)
+    return table
+
+
+def copies_until(table: Table, until: float) -> list[tuple[int, ...]]:
     orders: list[Command] = []
-    while said := table.wait(until=100.0):
+    while said := table.wait(until):
         orders += said
-    copies = [c for c in orders if isinstance(c, Assign)]
-    assert [c.segment.parts for c in copies] == [(9,), (9,)]
+    return [c.segment.parts for c in orders if isinstance(c, Assign)]
+
+
+def test_no_more_than_three_are_at_a_part() -> None:
+    table = stuck_among_idle()
+    assert copies_until(table, 99.0) == [(9,), (9,)]
+
+
+def test_a_part_that_three_are_stuck_in_is_given_to_others_in_the_end() -> None:
+    table = stuck_among_idle()
+    assert copies_until(table, 400.0) == [(9,)] * 4
 
 
 def test_a_part_is_taken_away_where_its_worker_is_certain_to_be_late() -> None:

@@ -41,6 +41,11 @@ class BreakEven:
             return f"{pays}, for without one a worker that is dead is waited for"
         if self.share <= 0:
             return f"{pays} never: nobody is later than the others"
+        if self.share > 1:
+            return (
+                f"{pays} whatever share of a worker's time grows with its load (less "
+                f"than {percent(self.share)} would do)"
+            )
         return (
             f"{pays} if less than {percent(self.share)} of a worker's time grows with "
             "its load"

@@ -47,6 +47,11 @@ class Candidate:
         return f"{name}speeds=...{rest.partition(']')[2]}" if bracket else self.text
 
     @property
+    def is_default(self) -> bool:
+        """Whether it is what `train` does unless told otherwise."""
+        return self.text.startswith("auto")
+
+    @property
     def goes_on(self) -> bool:
         """Whether any one worker may die and nobody waits for it to come back."""
         return (self.scheme.tolerance or 0) >= 1

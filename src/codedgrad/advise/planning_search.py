@@ -159,7 +159,7 @@ def search(
     candidates: Sequence[Candidate],
     advanced: Callable[[int], None] | None = None,
 ) -> Search:
-    """Simulate the candidates that may win; the first one always.
+    """Simulate the candidates that may win; the first one and `auto` always.
 
     Args:
         field: Where.
@@ -172,7 +172,8 @@ def search(
     scores = [_score(field, first, bounds, told)]
     left_out: list[LeftOut] = []
     for least, candidate in _by_bound(field, others):
-        if least > EQUAL * _best(scores) and not _says_more(candidate, least, scores):
+        can_win = least <= EQUAL * _best(scores) or candidate.is_default
+        if not can_win and not _says_more(candidate, least, scores):
             left_out.append(LeftOut(candidate, least))
             told(field.steps * field.runs)
         else:
@@ -186,7 +187,7 @@ def search(
 def _with_its_arm(field: Field, score: Score) -> Score:
     """Say what `auto` has done with workers that give one answer a call."""
     candidate = score.candidate
-    if not candidate.text.startswith("auto"):
+    if not candidate.is_default:
         return score
     first = field.times(field.priced(candidate))[0]
     arm = arms_taken(candidate.scheme, first, field.machine)

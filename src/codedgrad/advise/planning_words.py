@@ -27,6 +27,7 @@ class Advice:
 
     Attributes:
         sentence: What to do.
+        default: What to tell `train`, whose default would be slower; or empty.
         chosen: What to use; waiting for all if there is nothing to gain.
         ranking: All that was simulated, the best first.
         slow: Who is slow, in sentences.
@@ -37,6 +38,7 @@ class Advice:
     """
 
     sentence: str
+    default: str
     chosen: Score
     ranking: tuple[Score, ...]
     slow: tuple[str, ...]
@@ -51,8 +53,10 @@ def advice_on(planned: Planned) -> Advice:
     ranking = _ranked(planned.found.scores)
     waiting = next(s for s in ranking if s.candidate.text.startswith("uncoded"))
     sentence, chosen = _sentence(ranking[0], waiting)
+    ranking = (chosen, *(score for score in ranking if score is not chosen))
     return Advice(
         sentence,
+        _on_default(ranking, chosen),
         chosen,
         ranking,
         slow_workers(planned.setting, planned.times),
@@ -88,6 +92,17 @@ def _sentence(best: Score, waiting: Score) -> tuple[str, Score]:
     return said, best
 
 
+def _on_default(ranking: Sequence[Score], chosen: Score) -> str:
+    default = [score for score in ranking if score.candidate.is_default]
+    if not default or default[0] is chosen or _as_fast(default[0], chosen):
+        return ""
+    said = "what train does unless told otherwise, auto,"
+    if default[0].gave_up > chosen.gave_up:
+        return f"{said} gives up {percent(default[0].gave_up)} of the steps"
+    ratio = default[0].seconds / chosen.seconds
+    return f"{said} takes {times_text(ratio)} times as long as that"
+
+
 def times_text(ratio: float) -> str:
     """Return how many times, with two or three digits.
 
@@ -116,7 +131,7 @@ def _on_codes(
             "for all"
         )
     said = f"{name} takes {ratio:.2f} of its time"
-    if chosen.candidate.text.startswith("auto") and not progress:
+    if chosen.candidate.is_default and not progress:
         return f"codes pay against waiting for all, and auto uses them: {said}"
     return f"codes pay against waiting for all, but less: {said}"
 

@@ -110,7 +110,7 @@ def plan(
 ) -> None:
     """Say which scheme to use on a cluster, or that there is nothing to gain.
 
-    Simulates waiting for all, every exact scheme that may beat it, on the times of
+    Simulates waiting for all, and every exact scheme that may beat it, on the times of
     your workers, and says which one to take. Often that is none.
 
     Example: codedgrad plan AR
@@ -168,6 +168,8 @@ def _lines(
     planned: Planned, advice: Advice, top: int, written: Sequence[Path]
 ) -> Iterator[str]:
     yield advice.sentence
+    if advice.default:
+        yield advice.default
     yield from advice.slow
     if advice.codes:
         yield advice.codes
@@ -271,6 +273,7 @@ def _for_machines(
     where = setting.field
     return {
         "advice": advice.sentence,
+        "default": advice.default,
         "scheme": advice.chosen.candidate.text,
         "slow": list(advice.slow),
         "codes": advice.codes,

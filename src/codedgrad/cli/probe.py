@@ -177,13 +177,25 @@ def _imported(text: str) -> Callable[[], Any]:
         found: Any = importlib.import_module(module)
         for name in path.split("."):
             found = getattr(found, name)
-    except (ImportError, AttributeError, ValueError) as error:
-        problem = f"--job {text} cannot be imported ({error})"
+    except Exception as error:  # it is the user's own code
+        problem = f"--job {text} cannot be imported ({_one_line(error)})"
         raise InvalidOption(problem, advice) from None
     if not callable(found):
         raise InvalidOption(f"--job {text} is not a function", advice)
-    made: Callable[[], Any] = found
+
+    def made() -> Any:
+        try:
+            return found()
+        except Exception as error:
+            problem = f"--job {text} makes no job ({_one_line(error)})"
+            raise InvalidOption(problem, "to run it by itself first") from error
+
     return made
+
+
+def _one_line(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 # -- what people see -----------------------------------------------------------------

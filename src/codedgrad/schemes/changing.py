@@ -33,7 +33,7 @@ from codedgrad.schemes.standing import Counted, Limbo, Stand
 __all__ = ["Changes"]
 
 _SURE = 0.5  # of a part, by which somebody must be late for its part to be taken away
-_COPIES = 2  # of a part under way, besides the first
+_COPIES = 2  # of a part under way, besides the first; more once a step takes two
 _PLENTY = 1000  # sums a worker can hold, from which they need not be counted
 
 
@@ -88,21 +88,26 @@ class Changes:
     def most(self, state: State, orders: Orders, stand: Stand) -> Floats:
         """Return how many parts each can be given, (workers,).
 
-        No more for somebody who has not shown that it is there, as long as others
-        have; nor for who is at work and has no room. Who is not at work can make room.
+        No more for somebody who was given something and has not shown that it is there,
+        as long as others have; nor for who has no room, unless it has nothing to do or
+        to send, and so can make room.
         """
         is_shown = any(hand.count for hand in self._hands)
         is_tight = state.capabilities.rows_per_worker < _PLENTY
         can_have_more = [
             (hand.count > 0 or not (is_shown and hand.started))
-            and not (is_tight and hand.lists and _rooms(state, orders, worker) <= 0)
+            and not (
+                is_tight
+                and _rooms(state, orders, worker) <= 0
+                and (hand.lists or _is_sending(state, worker))
+            )
             for worker, hand in enumerate(self._hands)
         ]
         return np.where(can_have_more, math.inf, list(map(len, stand.live)))
 
     def make(self, state: State, orders: Orders, stand: Stand, found: Level) -> None:
         """Give orders for lists that end the step when it could."""
-        sight, late = stand.sight, self._late(stand, found)
+        sight, late = stand.sight, self._late(state, stand, found)
         for part in late:
             worker = stand.owner[part]
             is_hidden = not self._hands[worker].count and sight.stuck[worker]
@@ -144,12 +149,13 @@ class Changes:
                 copies = [p for p in new[same:] if p in known and p not in taken]
                 self._add(state, orders, worker, new[same:], copies)
 
-    def _late(self, stand: Stand, found: Level) -> list[int]:
+    def _late(self, state: State, stand: Stand, found: Level) -> list[int]:
         """Return the parts under way that another should do as well."""
+        most = max(_COPIES, _COPIES + int(self._hands.steps_so_far(state)) - 1)
         return [
             part
             for part, is_late in zip(stand.under_way, found.late.tolist(), strict=True)
-            if is_late and stand.copies[part] <= _COPIES
+            if is_late and stand.copies[part] <= most
         ]
 
     def _is_hidden(self, stand: Stand, found: Level, part: int) -> bool:
@@ -244,11 +250,7 @@ class Changes:
         """Have a worker forget its sums, once they are here, to give it more."""
         hand = self._hands[worker]
         self.is_short = True
-        is_sending = any(
-            message.pending and message.worker == worker
-            for message in state.messages.values()
-        )
-        if hand.lists or is_sending:
+        if hand.lists or _is_sending(state, worker):
             return  # when it is through
         if hand.unsent:
             self._sums.ask(state, orders, worker)
@@ -263,6 +265,16 @@ def _same(old: Sequence[int], new: Sequence[int]) -> int:
     pairs = enumerate(zip(old, new, strict=False))
     different = (at for at, (one, other) in pairs if one != other)
     return next(different, min(len(old), len(new)))
+
+
+def _is_sending(state: State, worker: int) -> bool:
+    """Whether a worker owes a message, or an opinion about somebody else's."""
+    states = (state,) if state.aside is None else (state, state.aside)
+    return any(
+        message.pending and message.worker == worker
+        for each in states
+        for message in each.messages.values()
+    )
 
 
 def _rooms(state: State, orders: Orders, worker: int) -> int:

@@ -18,7 +18,7 @@ from codedgrad.core.cover import best_cover
 from codedgrad.core.events import MessageArrived
 from codedgrad.core.orders import Orders
 from codedgrad.core.plan import Finish
-from codedgrad.core.state import MessageState, State
+from codedgrad.core.state import State
 from codedgrad.schemes.hands import Hands
 from codedgrad.schemes.pacing import Forecast
 
@@ -75,9 +75,8 @@ class Sums:
             group[1].update(parts)
         for ids, _ in groups:
             hand.unsent = [id_ for id_ in hand.unsent if id_ not in ids]
-            known = [state.segments.get(id_) for id_ in ids]
-            is_there = all(k is not None and k.closed for k in known)
-            until = self.limit(state) if is_there else math.inf
+            is_at_it = not set(ids).isdisjoint(hand.lists)
+            until = math.inf if is_at_it else self.limit(state)
             self._due[orders.upload(worker, ids)] = until
 
     def _parts(self, state: State, segment: int) -> tuple[int, ...]:
@@ -98,16 +97,14 @@ class Sums:
 
     # -- what comes of it ------------------------------------------------------------
 
-    def close(self, state: State, worker: int) -> None:
-        """Note that a segment of a worker is closed: what waited for it should come."""
+    def hurry(self, state: State) -> None:
+        """Give everybody a deadline who is not at what was asked for any more."""
         for id_, at in self._due.items():
-            message = state.messages[id_]
-            if (
-                message.worker == worker
-                and math.isinf(at)
-                and _is_there(state, message)
-            ):
-                self._due[id_] = self.limit(state)
+            message = state.messages.get(id_)  # None: asked for just now
+            if math.isinf(at) and message is not None:
+                lists = self._hands[message.worker].lists
+                if set(lists).isdisjoint(message.segments):
+                    self._due[id_] = self.limit(state)
 
     def arrive(self, event: MessageArrived) -> None:
         """Note a sum that has come."""
@@ -124,7 +121,7 @@ class Sums:
         for id_ in over:
             del self._due[id_]
             message = state.messages[id_]
-            if message.pending:  # else it is here, and has been doubted for too long
+            if message.pending:  # not here, or doubted for too long
                 self._hands.hush(message.worker)
                 self._hands[message.worker].strikes += 1
         return bool(over)
@@ -216,7 +213,3 @@ class Sums:
         if not known.closed and known.keep > known.done:
             orders.cut(known.segment.worker, segment)
             self._hands[known.segment.worker].drop(segment)
-
-
-def _is_there(state: State, message: MessageState) -> bool:
-    return all(state.segments[id_].closed for id_ in message.segments)

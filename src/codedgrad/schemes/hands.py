@@ -27,6 +27,7 @@ _SLOWED = 1.25  # the same, of somebody whose pace was known
 _STALLED = 1.5  # parts' time in one part: the others will take as long
 _STRIKE = 1.0  # times the time so far, that somebody whose sums fail is put off
 _FIRST = 0.05  # of the time so far: a round trip, before one was measured
+_GUESSED = 0.01  # of the seconds after which it is given up: a first step
 _LIKE = 4  # others who were as late, to go by them
 _SURELY = 0.8  # of those, who were no later than is expected
 
@@ -173,6 +174,8 @@ class Hands:
                 hand.pace = took * share / self._pieces / scale
         if known.closed and not known.done:
             hand.drop(segment)
+            if not hand.lists and not hand.count:
+                hand.started = False  # it is there, and has nothing
         elif known.done >= known.keep and segment in hand.lists:
             hand.lists.remove(segment)  # closed, or about to be
         return max(parts, 0)
@@ -228,12 +231,11 @@ class Hands:
             for id_ in hand.lists:
                 known = state.segments[id_]
                 parts += known.segment.parts[known.done : known.keep]
+            strikes = _STRIKE * hand.strikes * (now - state.started)
             if not parts:
-                sight.free[worker] = self.ready(state, worker, pace)
-                if hand.strikes:  # if nobody else will do
-                    sight.free[worker] += _STRIKE * hand.strikes * (now - state.started)
+                sight.free[worker] = self.ready(state, worker, pace) + strikes
                 continue
-            end = self._expected(state, worker, pace)
+            end = self._expected(state, worker, pace) + strikes
             sight.free[worker] = end if len(parts) > 1 else max(end, now + self.trip)
             sight.under_way.append((parts[0], worker, end))
             sight.queues[worker] = parts[1:]
@@ -243,6 +245,11 @@ class Hands:
                 begun = max(begun, math.ceil(self.trip / pace) - 1)
             sight.stuck[worker] = min(len(parts) - 1, begun)
         return sight
+
+    def steps_so_far(self, state: State) -> float:
+        """Return for how many steps a step has lasted; in the first one, a guess."""
+        usual = self._forecast.step or _GUESSED * state.deadline.seconds
+        return (state.now - state.started) / usual
 
     def ready(self, state: State, worker: int, pace: float) -> float:
         """Return when a worker without parts could begin one."""

@@ -99,7 +99,7 @@ class LivePlan:
                 self._changes.give(state, orders, worker, parts)
             elif state.alive[worker]:
                 self._changes.probe(state, orders, worker)
-        self._said = self._until(state)
+        self._said = max(self._until(state), math.nextafter(state.now, math.inf))
         return orders.ask(self._said)
 
     def _opening(self, state: State) -> list[list[int]]:
@@ -193,7 +193,7 @@ class LivePlan:
     def _close(self, state: State, worker: int, segment: int) -> None:
         """Note a closed segment; see that what is in it will be sent."""
         hand, known = self._hands[worker], state.segments[segment]
-        self._sums.close(state, worker)
+        self._sums.hurry(state)
         if (
             known.done
             and segment not in self._counted.probes
@@ -258,6 +258,7 @@ class LivePlan:
         stand = stand_of(state, self._hands, self._counted, self._limbo)
         self._replan(state, orders, stand)
         is_idle = self._arm(state, orders, stand.sight)
+        self._sums.hurry(state)
         self._tick = self._pause(state) if is_idle else math.inf
         self._quiet = max(self._quiet, self._pause(state))
         return self._wait(state, orders)

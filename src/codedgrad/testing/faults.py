@@ -127,7 +127,7 @@ def _must_combine(schedule: Schedule, scheme: Scheme, step: int) -> bool:
         return False
     harmless = {"join", "repeat", "stale", "timer", "diverge"}
     hurt, here = set(), {fault.kind for fault in schedule.faults if fault.step == step}
-    if {"diverge", "mute"} <= here:
+    if "diverge" in here and not here.isdisjoint(("mute", "hang")):
         return False  # the one who could say so may be the one who does not
     for fault in schedule.faults:
         if fault.kind == "lose" and fault.step <= step:
@@ -136,7 +136,7 @@ def _must_combine(schedule: Schedule, scheme: Scheme, step: int) -> bool:
             return False  # it may last into this one, and take very long
         elif fault.step != step:
             continue
-        elif fault.kind in ("mute", "fail", "nan"):
+        elif fault.kind in ("mute", "hang", "fail", "nan"):
             hurt.add(fault.worker)
         elif fault.kind not in harmless:
             return False  # ended by others, or made to take very long
@@ -149,7 +149,7 @@ def _must_be_finite(schedule: Schedule, scheme: Scheme, step: int) -> bool:
     bad = {fault.worker for fault in here if fault.kind == "nan"}
     if len(bad) != 1 or schedule.capabilities.rows_per_worker < 1000:
         return False
-    if any(fault.kind in ("diverge", "mute", "fail") for fault in here):
+    if any(fault.kind in ("diverge", "mute", "hang", "fail") for fault in here):
         return False
     if any(fault.kind == "lose" and fault.step <= step for fault in schedule.faults):
         return False

@@ -9,6 +9,7 @@
 | `delay` | everything it reports comes up to `size` seconds late, out of order |
 | `stale` | everything it reported in the step before comes once more |
 | `mute` | nothing it sends in that step arrives, and it is not lost |
+| `hang` | the same from `when` seconds into the step on; never drawn |
 | `fail` | its messages of that step are unusable |
 | `nan` | its messages of that step are not finite, and those of others are |
 | `diverge` | nobody's messages of that step are finite |
@@ -201,6 +202,7 @@ class Troubled(Simulator):
         self._rows = zip(
             times.fixed.tolist(), times.part(scheme.parts).tolist(), strict=True
         )
+        self._begun: dict[int, float] = {}  # when steps began, unless superseding one
         self._said: list[
             tuple[int, Progressed | MessageArrived]
         ] = []  # reports of the step before, and this
@@ -221,7 +223,7 @@ class Troubled(Simulator):
         fixed, part = next(self._rows)
         number = self._step + 1
         trouble = self._trouble[number].faults
-        start = self.now
+        start = self._begun[number] = self.now
 
         def later(fault: Fault, happen: Callable[[], None]) -> None:
             self.schedule(start + fault.when, happen)
@@ -257,7 +259,10 @@ class Troubled(Simulator):
     def report(self, number: int, report: Report) -> None:
         """Bring a report to the coordinator: as it is, late, twice or not at all."""
         trouble = self._trouble_of(report.step)
-        if trouble.of("mute", number):
+        hung = trouble.of("hang", number)
+        begun = self._begun.get(report.step, math.inf)
+        is_hung = hung is not None and self.now >= begun + hung.when
+        if trouble.of("mute", number) or is_hung:
             return
         if isinstance(report, Send) and trouble.of("fail", number):
             reason = "torn"

@@ -240,10 +240,12 @@ def _fastest(first: Row, fair: Sequence[Row]) -> str:
             f"No clear difference between {first} and the best of the others, {best} "
             f"({best.ratio}); longer runs may show one."
         )
-    return (
-        f"Nothing to gain: {first} is fastest; the best of the others, {best}, takes "
-        f"{_value(best):.3g} times as long."
-    )
+    others = f"the best of the others, {best}, takes {_times(best)} as long"
+    if str(first).startswith("uncoded"):
+        return f"Nothing to gain: {first} is fastest; {others}."
+    waiting = [r for r in fair if r is not best and str(r).startswith("uncoded")]
+    more = f", {waiting[0]} {_times(waiting[0])}" if waiting else ""
+    return f"Fastest: {first}; {others}{more}."
 
 
 def _approximate(others: Sequence[Row], fair: Sequence[Row]) -> list[str]:
@@ -258,6 +260,11 @@ def _approximate(others: Sequence[Row], fair: Sequence[Row]) -> list[str]:
         and _is_clear(row)
         and _value(row) < min(least, 1.0)
     ]
+
+
+def _times(row: Row) -> str:
+    value = _value(row)
+    return f"{value:.3f} times" if value < 1.1 else f"{value:.3g} times"
 
 
 def _value(row: Row) -> float:
