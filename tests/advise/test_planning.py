@@ -193,14 +193,17 @@ def test_of_two_as_fast_the_one_that_outlives_a_worker_comes_first(
 ) -> None:
     scores = {s.candidate.text: s for s in ar.found.scores}
     auto, waiting = scores["auto"], scores["uncoded"]
-    for gap, first in ((1.005, auto), (1.02, waiting)):
-        near = replace(waiting, seconds=auto.seconds / gap)
-        found = replace(ar.found, scores=(near, auto))
-        advice = advice_on(replace(ar, found=found))
-        assert advice.ranking[0].candidate == first.candidate
     near = replace(scores["auto"], seconds=auto.seconds * 1.005)
     slow = replace(waiting, seconds=99.0)
     other = replace(auto.candidate, text="other", scheme=waiting.candidate.scheme)
+    for gap, first in ((1.005, "auto"), (1.08, "auto"), (1.2, "other")):
+        fast = replace(auto, candidate=other, seconds=auto.seconds / gap)
+        found = replace(ar.found, scores=(fast, auto, slow))
+        advice = advice_on(replace(ar, found=found))
+        assert advice.ranking[0].candidate.text == first
+        said = "other took 0.93 of the time of auto, which may be chance"
+        assert advice.equals.startswith(said) == (gap == 1.08)
+        assert ("takes 1.2 times as long as that" in advice.default) == (gap == 1.2)
     fast = replace(auto, candidate=other)
     found = replace(ar.found, scores=(fast, near, slow))
     advice = advice_on(replace(ar, found=found))

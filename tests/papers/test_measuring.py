@@ -8,9 +8,8 @@ import pytest
 from codedgrad.delays import ShiftedExponential
 from codedgrad.papers.measuring import Measured, mean, ratio
 from codedgrad.schemes import fractional, uncoded
-from codedgrad.sim import compare
-from codedgrad.view.comparison import mean_error
-from codedgrad.view.comparison import ratio as other_ratio
+from codedgrad.sim import compare, mean_error
+from codedgrad.sim import ratio as other_ratio
 
 
 def test_ratio_and_error_are_those_of_a_comparison() -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from codedgrad.core import Scheme
 from codedgrad.errors import InvalidOption
 from codedgrad.schemes import build, uncoded
-from codedgrad.sim import Bounds, Machine, Network, Result
+from codedgrad.sim import Bounds, Machine, Network, Result, mean_error, ratio
 from codedgrad.view import (
     about_bounds,
     check_plot,
@@ -23,7 +23,7 @@ from codedgrad.view import (
     table,
     verdict,
 )
-from codedgrad.view.comparison import load_of, mean_error, percent, ratio
+from codedgrad.view.comparison import load_of, percent
 from codedgrad.view.distances import Distance, distance
 
 WORKERS = 4

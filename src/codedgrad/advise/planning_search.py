@@ -22,13 +22,26 @@ from codedgrad.delays import Delays, Times, draw
 from codedgrad.schemes import Coded, Dynamic
 from codedgrad.sim import Machine, Result, compare, end_times, has_fast_path
 
-__all__ = ["EQUAL", "PAYS", "Field", "LeftOut", "Priced", "Score", "Search", "search"]
+__all__ = [
+    "EQUAL",
+    "NEAR",
+    "PAYS",
+    "Field",
+    "LeftOut",
+    "Priced",
+    "Score",
+    "Search",
+    "search",
+]
 
 PAYS = 0.97
 """Of the time of waiting for all: what takes more is not worth the trouble."""
 
 EQUAL = 1.01
 """Times: what is nearer is as fast."""
+
+NEAR = 1.1
+"""Times: what is nearer may be as fast, if that may be chance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

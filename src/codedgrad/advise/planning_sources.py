@@ -18,10 +18,12 @@ from codedgrad.delays import Delays, Matrix, build, draw, fit, read_matrix, trac
 from codedgrad.delays.matrix import SHORTEST
 from codedgrad.errors import InvalidOption, InvalidTrace
 from codedgrad.sim.delays_text import table_of
+from codedgrad.sim.scenario import DEFAULT_LAW, is_change
 from codedgrad.trace import Trace, read, read_run
 
 __all__ = ["Source", "drawn", "fitted", "resized", "source_from", "source_of_delays"]
 
+_RECORDED = {"kind", "path"}
 _SHARED = 0.01  # of the times, below which it is not worth a word
 
 
@@ -87,19 +89,15 @@ def source_from(path: Path | str, share: float | None = None) -> Source:
 def source_of_delays(texts: Sequence[str]) -> Source:
     """Return what delays in words stand for, as `simulate` takes them."""
     tables = tuple(table_of(text) for text in texts)
-    first = tables[0]
-    if (
-        len(tables) == 1
-        and first["kind"] == "replay"
-        and set(first)
-        <= {
-            "kind",
-            "path",
-        }
-    ):
+    first, remarks = tables[0], tuple[str, ...]()
+    if len(tables) == 1 and first["kind"] == "replay" and first.keys() <= _RECORDED:
         return source_from(str(first["path"]))
+    if is_change(first):
+        tables = (table_of(DEFAULT_LAW), *tables)
+        said = f"{first['kind']} changes a law and none was given"
+        remarks = (f"{said}: {DEFAULT_LAW} is assumed.",)
     law = build(tables)
-    return Source(str(law), law=law, tables=tables)
+    return Source(str(law), law=law, tables=tables, remarks=remarks)
 
 
 def _of_trace(path: Path, trace: Trace, share: float | None) -> Source:
@@ -142,7 +140,7 @@ def _of_probe(path: Path, probe: Probe) -> Source:
         path.name,
         Matrix(np.arange(len(seconds)), working, names),
         share=share,
-        knows="measured by the probe",
+        knows="measured by the probe; what messages take is not in it",
         overhead=probe.overhead,
         latency=travel / 2,
         remarks=probe.remarks,

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from codedgrad.advise.planning import Planned, Setting
 from codedgrad.advise.planning_breakeven import percent
-from codedgrad.advise.planning_search import EQUAL, PAYS, LeftOut, Score
+from codedgrad.advise.planning_search import EQUAL, NEAR, PAYS, LeftOut, Score
 from codedgrad.advise.slowness import who_is_slow
 from codedgrad.advise.times import Paces, Series
 from codedgrad.advise.verdicts import Kind, Verdict
 from codedgrad.delays import Replay, Times
+from codedgrad.sim import ratio
 
 __all__ = ["Advice", "advice_on"]
 
@@ -68,9 +69,9 @@ def advice_on(planned: Planned) -> Advice:
 
 
 def _ranked(scores: Sequence[Score]) -> tuple[Score, ...]:
-    """Put first, of those as fast as the fastest, one that outlives a worker."""
+    """Put first, of those that may be the fastest, one that outlives a worker."""
     first = scores[0]
-    equal = [s for s in scores if _as_fast(s, first)]
+    equal = [s for s in scores if _as_fast(s, first) or _is_by_chance(s, first)]
     best = next((s for s in equal if s.candidate.goes_on), first)
     return (best, *(score for score in scores if score is not best))
 
@@ -78,6 +79,12 @@ def _ranked(scores: Sequence[Score]) -> tuple[Score, ...]:
 def _as_fast(one: Score, other: Score) -> bool:
     near = one.seconds <= EQUAL * other.seconds
     return near and one.gave_up == other.gave_up
+
+
+def _is_by_chance(one: Score, other: Score) -> bool:
+    """Whether one is slower, but not clearly, and not by much."""
+    near = one.seconds <= NEAR * other.seconds and one.gave_up == other.gave_up
+    return near and not ratio(one.result, other.result).is_clear
 
 
 def _sentence(best: Score, waiting: Score) -> tuple[str, Score]:
@@ -137,6 +144,14 @@ def _on_codes(
 
 
 def _on_equals(ranking: Sequence[Score], chosen: Score) -> str:
+    quickest = min(ranking, key=lambda score: (score.gave_up, score.seconds))
+    if not _as_fast(chosen, quickest) and _is_by_chance(chosen, quickest):
+        part = f"{quickest.seconds / chosen.seconds:.2f}"
+        return (
+            f"{quickest.candidate.label} took {part} of the time of "
+            f"{chosen.candidate.label}, which may be chance, and is held up if a "
+            "worker dies"
+        )
     equal = [
         score
         for score in ranking

@@ -87,7 +87,11 @@ def plan(
     ] = True,
     workers: Annotated[
         int | None,
-        typer.Option(help="Default as recorded; else this extrapolates.", min=1),
+        typer.Option(
+            help="Default as recorded, which others extrapolate; of a law, 8.",
+            min=1,
+            max=10_000,
+        ),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="In a run; default as recorded.", min=1)
@@ -177,6 +181,8 @@ def _lines(
     yield from _table(planned, advice, top)
     yield ""
     yield _meaning(planned)
+    if advice.chosen.candidate.label != advice.chosen.candidate.text:
+        yield "its speeds are in what --json prints and --out writes"
     for said in (advice.equals, advice.left_out, *advice.break_even):
         if said:
             yield said
@@ -236,13 +242,21 @@ def _meaning(planned: Planned) -> str:
     where = planned.setting.field
     runs = "1 run" if where.runs == 1 else f"{where.runs} runs"
     ways = "finish the part in hand" if where.machine.drain else "stop at once"
-    latency = where.machine.latency
+    latency, network = where.machine.latency, where.machine.network
+    ways += f", latency {latency:.2g} s" if latency else ""
+    if network is not None:
+        ways += f", messages through ports ({_seconds(network.port)} s each)"
     return (
         f"{where.workers} workers, {where.steps} steps x {runs}, seed {where.seed}; "
-        f"late workers {ways}{f', latency {latency:.2g} s' if latency else ''}. "
+        f"late workers {ways}. "
         f"x bound: over the {planned.found.bound:.4g} s of whoever knows all times; "
         "work: parts computed over parts; data: what a worker holds of all data"
     )
+
+
+def _seconds(port: float | Sequence[float]) -> str:
+    each = port if isinstance(port, Sequence) else (port,)
+    return " to ".join(f"{seconds:.2g}" for seconds in sorted({min(each), max(each)}))
 
 
 def _digits(seconds: float) -> int:
@@ -287,6 +301,9 @@ def _for_machines(
             "drain": where.machine.drain,
             "progress": where.machine.progress,
             "latency": where.machine.latency,
+            "port": None
+            if where.machine.network is None
+            else where.machine.network.port,
         },
         "bound_seconds": _finite(planned.found.bound),
         "pieces": planned.pieces,

@@ -10,6 +10,7 @@ from codedgrad.sim.driver import Payload, Simulator, Step, Watch
 from codedgrad.sim.fast import Outcome, has_fast_path, outcome
 from codedgrad.sim.machine import Machine
 from codedgrad.sim.network import Network
+from codedgrad.sim.ratios import Ratio, mean_error, ratio
 from codedgrad.sim.recording import header_of, record
 from codedgrad.sim.sweep import Result, compare, end_times, run_events, run_fast
 from codedgrad.sim.train import Gradient, Training, Update, train
@@ -29,6 +30,7 @@ __all__ = [
     "Network",
     "Outcome",
     "Payload",
+    "Ratio",
     "Result",
     "Simulator",
     "Step",
@@ -43,7 +45,9 @@ __all__ = [
     "has_fast_path",
     "has_tree_path",
     "header_of",
+    "mean_error",
     "outcome",
+    "ratio",
     "record",
     "ring_seconds",
     "run_events",

@@ -32,7 +32,14 @@ from codedgrad.sim.delays_text import table_of
 from codedgrad.sim.machine import Machine
 from codedgrad.sim.network_text import network_of, network_table
 
-__all__ = ["Flags", "Scenario", "read_scenario", "scenario_from_flags"]
+__all__ = [
+    "DEFAULT_LAW",
+    "Flags",
+    "Scenario",
+    "is_change",
+    "read_scenario",
+    "scenario_from_flags",
+]
 
 DEFAULT_SCHEMES = ("uncoded", "fractional(tolerance=1)", "cyclic(tolerance=1)")
 DEFAULT_LAW = "shifted-exponential(floor=1, mean=0.1)"
@@ -352,7 +359,7 @@ def _delays(given: _Given, share: float | None, notes: list[str]) -> Delays:
     entries = given.entries("delays")
     try:
         tables = [_table(given, entry) for entry in entries]
-        if "delays" in given.flags and _is_change(tables[0]):
+        if "delays" in given.flags and is_change(tables[0]):
             changed = f"{tables[0]['kind']} changes a law and none was given"
             notes.append(f"{changed}: {DEFAULT_LAW} is assumed.")
             tables.insert(0, table_of(DEFAULT_LAW))
@@ -376,7 +383,8 @@ def _table(given: _Given, entry: object) -> dict[str, object]:
     return dict(table)
 
 
-def _is_change(table: Mapping[str, object]) -> bool:
+def is_change(table: Mapping[str, object]) -> bool:
+    """Whether a table of delays changes a law, and is none."""
     return hasattr(MODELS.get(str(table.get("kind"))), "change")
 
 

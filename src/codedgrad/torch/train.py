@@ -32,6 +32,7 @@ from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum, grant
 from codedgrad.engines.drive import refuse_oracle
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
+from codedgrad.sim.scenario import read_scenario
 from codedgrad.torch.checkpoint import generators, restore_generators
 from codedgrad.torch.flat import Flat
 from codedgrad.torch.folder import Checkpoints, Folder
@@ -88,7 +89,8 @@ def train(
         job: Makes the job; called once here and once in every worker, with torch,
             numpy and random seeded alike.
         scheme: Who computes what, and when it is enough; in words, such as "auto" or
-            "fractional(1)", or built.
+            "fractional(1)", or built; or a scenario, such as "plan.toml": then it is
+            the first scheme in it.
         workers: How many; needed where the scheme is in words.
         engine: What the workers are: "local", processes of this machine; "here", none,
             for a debugger; or an engine. It is closed at the end.
@@ -125,6 +127,8 @@ def train(
     """
     if seed < 0:
         raise InvalidScenario("seed", f"is {seed}", "0 or more")
+    if isinstance(scheme, str) and scheme.lower().endswith(".toml"):
+        scheme = read_scenario(scheme).schemes[0]
     if isinstance(scheme, str):
         if workers is None:
             raise InvalidScenario("workers", "are not given", "workers=8")

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from codedgrad.errors import InvalidOption
-from codedgrad.sim import Machine, Result
-from codedgrad.view.comparison import Floats, Row, compared, mean_error, percent
+from codedgrad.sim import Machine, Result, mean_error
+from codedgrad.view.comparison import Floats, Row, compared, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
