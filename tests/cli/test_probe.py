@@ -56,6 +56,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "own_job.py").write_text(JOB)
+    (tmp_path / "bad_job.py").write_text("def job(:")
 
     def run(*words: str) -> Shown:
         here = ["--engine", "here", "--workers", "2", "--steps", "2"]
@@ -116,6 +117,14 @@ def test_a_job_of_ones_own_is_imported_from_here(run: Run) -> None:
         (["--job", "own_job:none"], "--job own_job:none cannot be imported"),
         (["--job", "own_job:NUMBER"], "--job own_job:NUMBER is not a function"),
         (["--job", "own_job:other"], "the job: made int; try a function that returns"),
+        (
+            ["--job", "own_job:broken"],
+            "--job own_job:broken makes no job (RuntimeError: no data here)",
+        ),
+        (
+            ["--job", "bad_job:job"],
+            "--job bad_job:job cannot be imported (SyntaxError: ",
+        ),
         (["--out", "probe.txt"], "--out probe.txt is no name of a probe"),
         (["--out", "none/probe.json"], "--out none/probe.json cannot be written"),
     ],

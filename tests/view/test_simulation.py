@@ -134,6 +134,15 @@ def test_the_verdict_admits_that_there_is_nothing_to_gain() -> None:
         "Nothing to gain: uncoded is fastest; the best of the others, "
         "cyclic(tolerance=1), takes 2.01 times as long."
     )
+    better, waiting = _result(_noisy(0.5, 3), "fractional(1)"), _result(_noisy(2, 4))
+    assert _verdict(better, first, other) == (
+        "Fastest: fractional(tolerance=1); the best of the others, uncoded, takes "
+        "1.97 times as long."
+    )
+    third = _result(_noisy(1, 5), "cyclic(1)")
+    assert ", takes 1.97 times as long, uncoded 3.97 times." in _verdict(
+        better, third, waiting
+    )
     close = _result(_noisy(1, 7), "cyclic(1)")
     assert _verdict(first, close).startswith("No clear difference between uncoded and")
     assert _verdict(first) == "Only one scheme: there is nothing to compare it with."

@@ -139,7 +139,7 @@ def _on_codes(
         )
     said = f"{name} takes {ratio:.2f} of its time"
     if chosen.candidate.is_default and not progress:
-        return f"codes pay against waiting for all, and auto uses them: {said}"
+        return f"codes pay against waiting for all, and auto may take one: {said}"
     return f"codes pay against waiting for all, but less: {said}"
 
 
