@@ -190,6 +190,14 @@ def test_a_file_is_no_folder_of_a_run(folder: Path) -> None:
         read_run(folder / "run.json")
 
 
+def test_a_folder_of_runs_says_which(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").touch()
+    with pytest.raises(InvalidTrace, match="of a run, but holds one and two"):
+        read_run(tmp_path)
+
+
 def test_a_manifest_is_whole_or_as_it_was(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

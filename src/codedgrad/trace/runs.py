@@ -132,6 +132,11 @@ def read_run(path: Path | str) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise InvalidTrace(path, "is not the folder of a run")
+    if not (path / MANIFEST).exists():
+        inside = sorted(each.parent.name for each in path.glob(f"*/{MANIFEST}"))
+        if inside:
+            names = " and ".join(inside[:3])
+            raise InvalidTrace(path, f"is not the folder of a run, but holds {names}")
     manifest = read_manifest(path)
     trace = read(path / TRACE)
     header = trace.header
