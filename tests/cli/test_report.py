@@ -161,7 +161,7 @@ def spoil(path: Path, text: str) -> None:
     ("words", "why"),
     [
         (["{tmp}/nothing"], "cannot be read: No such file"),
-        (["{tmp}"], "is this the folder of a run?"),
+        (["{tmp}"], "is not the folder of a run, but holds run"),
         (["{run}/run.json"], "is not a trace"),
         (["{run}", "--out", "{tmp}/nowhere/page.html"], "a folder that exists"),
         (["{run}", "--out", "{run}/run.json"], "does not end in .html"),
