@@ -98,11 +98,18 @@ def test_the_public_surface_of_codes() -> None:
     assert families <= set(codes.__all__)
 
 
-def test_importing_codedgrad_imports_no_heavy_library() -> None:
-    check = (
-        "import sys, codedgrad; "
-        "print([m for m in ('torch', 'ray', 'typer', 'rich') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("codedgrad", ("torch", "ray", "typer", "rich")),
+        ("codedgrad.engines", ("torch", "scipy", "codedgrad.sim")),
+        ("codedgrad.torch", ("scipy", "codedgrad.sim")),  # as workers do
+    ],
+)
+def test_importing_codedgrad_imports_no_heavy_library(
+    module: str, heavy: tuple[str, ...]
+) -> None:
+    check = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     shown = subprocess.run(
         [sys.executable, "-c", check], capture_output=True, text=True, timeout=60
     )

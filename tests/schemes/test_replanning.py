@@ -34,7 +34,7 @@ from codedgrad.core import (
 )
 from codedgrad.core.orders import Orders
 from codedgrad.delays import Times
-from codedgrad.schemes import Auto, auto, collecting
+from codedgrad.schemes import Auto, auto, changing, collecting
 from codedgrad.schemes.handing import Layout
 from codedgrad.schemes.hands import Hands, Sight
 from codedgrad.schemes.pacing import Forecast
@@ -793,6 +793,32 @@ def test_only_a_disjoint_cover_is_asked_for() -> None:
     assert table.hear(1, 4, at=1.7) == [combine(3, 4)]
 
 
+def test_who_is_stopped_has_a_deadline_for_what_it_was_asked_for_ahead() -> None:
+    """Worker 1 is stuck in its last part, and so is 2, whose copy is slower."""
+    table = Table(4, 2)
+    for worker in range(4):
+        table.done(worker, worker, 1, at=1.0)
+    table.wait(until=1.0 + 1.1 * TRIP)
+    for worker in (0, 3):
+        table.done(worker, worker, 2, at=2.0)
+    sums = {m.worker: m.id for m in table.state.messages.values()}
+    for worker in (0, 3):
+        table.hear(worker, sums[worker], at=2.05)
+    plan = table.coordinator._plan
+    assert isinstance(plan, LivePlan)
+    copies: list[Segment] = []
+    while len(copies) < 2:
+        orders = table.wait()
+        assert orders
+        copies += [c.segment for c in orders if isinstance(c, Assign)]
+    assert math.isinf(plan._sums.until)  # they may yet be through
+    [copy] = [c for c in copies if c.parts == (3,)]
+    at = table.state.now + 1.0
+    said = table.done(copy.worker, copy.id, 1, at) + table.wait(until=at + 0.1 * TRIP)
+    assert cut(1, 1) in said
+    assert plan._sums.until == pytest.approx(at + 13 * TRIP)
+
+
 def test_who_never_says_that_it_has_closed_is_not_waited_for() -> None:
     """All is done, and worker 1 has part 4 in a list that it was to close."""
     table = past_its_border(parts=3)
@@ -932,6 +958,26 @@ def test_a_worker_without_room_sends_what_it_has_and_forgets_it() -> None:
     assert table.state.now == pytest.approx(1.7)
 
 
+def test_what_is_being_given_takes_room_as_well() -> None:
+    state = Table(2, 2, rows=3).state
+    orders = Orders(state)
+    assert changing._rooms(state, orders, 0) == 2
+    orders.assign(0, (2,))
+    orders.assign(1, (0,))
+    assert changing._rooms(state, orders, 0) == 1
+
+
+def test_where_nobody_has_room_lists_stay_as_they_are() -> None:
+    """Parts of the second who is lost wait until somebody is through."""
+    table = Table(4, 3, rows=2)
+    table.tell(WorkerLost(3, at=0.5))
+    more = [c for c in table.wait(until=0.7) if isinstance(c, Assign)]
+    assert sorted(c.segment.worker for c in more) == [0, 1, 2]  # two sums each, now
+    table.tell(WorkerLost(2, at=0.8))
+    assert table.wait(until=0.95) == []
+    assert len(table.done(0, 0, 1, at=1.0)) == 0
+
+
 # -- the end of patience ---------------------------------------------------------------
 
 
@@ -966,6 +1012,15 @@ def test_giving_up_a_step_says_so_if_more_copies_would_have_helped() -> None:
         end = table.wait()
     [why] = [c.reason for c in end if isinstance(c, GiveUp)]
     assert why.endswith("; more copies than 2 of every part would have helped")
+
+
+def test_more_copies_help_where_a_part_is_with_nobody_else() -> None:
+    table = Table(4, 1, copies=2)
+    plan = table.coordinator._plan
+    assert isinstance(plan, LivePlan)
+    assert plan._is_held_by_none(table.state, {0, 3})  # part 0 is theirs
+    assert not plan._is_held_by_none(table.state, {0, 2})
+    assert not plan._is_held_by_none(table.state, {0, 1, 2, 3})  # nor would all
 
 
 # -- what is expected ------------------------------------------------------------------

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from codedgrad.codes.decoders import Floats
 from codedgrad.sim.sweep import Result
@@ -47,6 +46,8 @@ class Ratio:
         """Whether it differs from 1 by more than chance explains."""
         if not self.blocks > 1 or math.isnan(self.value):
             return False
+        from scipy.special import stdtrit
+
         limit = float(stdtrit(self.blocks - 1, 0.975)) * self.error
         return abs(self.value - 1) > limit
 

@@ -32,7 +32,6 @@ from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum, grant
 from codedgrad.engines.drive import refuse_oracle
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
-from codedgrad.sim.scenario import read_scenario
 from codedgrad.torch.checkpoint import generators, restore_generators
 from codedgrad.torch.flat import Flat
 from codedgrad.torch.folder import Checkpoints, Folder
@@ -128,6 +127,8 @@ def train(
     if seed < 0:
         raise InvalidScenario("seed", f"is {seed}", "0 or more")
     if isinstance(scheme, str) and scheme.lower().endswith(".toml"):
+        from codedgrad.sim.scenario import read_scenario  # no worker needs it
+
         scheme = read_scenario(scheme).schemes[0]
     if isinstance(scheme, str):
         if workers is None:
