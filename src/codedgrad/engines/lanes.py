@@ -7,13 +7,36 @@ when it wakes up and not a thousand, and no pipe fills up.
 
 from __future__ import annotations
 
-from codedgrad.core import Assign, Drop
-from codedgrad.engines.wire import Channel, Give, encode
+from typing import Protocol
 
-__all__ = ["Lane"]
+from codedgrad.core import Assign, Drop
+from codedgrad.engines.wire import Give, encode
+
+__all__ = ["Lane", "Line"]
 
 _SHORT = 10.0  # seconds: a life that ended sooner makes the next one wait
 _FIRST, _LONGEST = 0.1, 30.0  # seconds of back-off
+
+
+class Line(Protocol):
+    """Frames to a life of a worker, and from it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more may come."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Put a frame on its way; never waits."""
+        ...
+
+    def receive(self) -> list[bytes]:
+        """Return the frames that have come."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
 
 
 class Lane:
@@ -33,7 +56,7 @@ class Lane:
     def __init__(self, worker: int) -> None:
         self.worker = worker
         self.life = 0
-        self.channel: Channel | None = None
+        self.channel: Line | None = None
         self.is_up = False
         self.is_doomed = False
         self.pid = 0
@@ -44,7 +67,7 @@ class Lane:
         self._born = 0.0
         self._failures = 0
 
-    def begin(self, channel: Channel, at: float) -> None:
+    def begin(self, channel: Line, at: float) -> None:
         """Begin a life."""
         self.life += 1
         self.channel = channel

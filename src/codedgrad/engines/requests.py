@@ -39,11 +39,15 @@ class Spawn(Struct, frozen=True, tag=True):
 
 
 class Signal(Struct, frozen=True, tag=True):
-    """Send a signal to a worker, if that life of it has not ended."""
+    """Send a signal to a worker, if that life of it has not ended.
+
+    Where its process id is known an agent need not ask the nursery; 0: it is not.
+    """
 
     worker: int
     life: int
     number: int
+    pid: int = 0
 
 
 class Born(Struct, frozen=True, tag=True):

@@ -34,9 +34,12 @@ class Rows:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._workers = memory.shape.workers
-        self._places = memory.shape.rows // memory.shape.workers
-        self._total = np.empty(memory.shape.message, dtype=memory.shape.dtype)
+        shape = memory.shape
+        total = np.empty(shape.message, dtype=shape.dtype)
+        self._set_up(shape.workers, shape.rows // shape.workers, total)
+
+    def _set_up(self, workers: int, places: int, total: NDArray[Any]) -> None:
+        self._workers, self._places, self._total = workers, places, total
         self.rescued = 0
         self.begin()
 
@@ -56,7 +59,7 @@ class Rows:
 
         With a message id, its sum is to be sent as that message, to whom is said.
         """
-        taken = set(self._row.values())
+        taken = self._taken()
         own = range(segment.worker, self._places * self._workers, self._workers)
         free = next((row for row in own if row not in taken), None)
         if free is None:
@@ -127,6 +130,9 @@ class Rows:
             if segment is not None and segment.worker == worker and id_ not in kept:
                 self._row.pop(id_, None)
 
+    def _taken(self) -> set[int]:
+        return set(self._row.values())
+
     def _rescue(self, worker: int) -> int:
         """Copy the sums that a worker has sent, to have their rows back."""
         freed = []
@@ -179,7 +185,11 @@ class Rows:
             [self._sum(id_)[:length] for id_, done in self._sent[message] if done > 0]
             for message in ordered
         ]
-        table = inner_products(sums, length)
+        return self._pairs(ordered, inner_products(sums, length))
+
+    def _pairs(
+        self, ordered: Sequence[int], table: NDArray[np.float64]
+    ) -> tuple[tuple[int, int, float], ...]:
         return tuple(
             (one, other, float(table[i, i + j]))
             for i, one in enumerate(ordered)

@@ -1,0 +1,352 @@
+"""Engines whose workers are elsewhere: all that Ray's and MPI's have in common.
+
+A worker says that a sum is finished; the sum stays where it is. It is then fetched to
+the root, or brought to the worker that adds it up, a few at a time for each; the
+coordinator hears of it when it has arrived. So a step that ends early leaves the sums
+of late workers where they are, and what was heard outlives whoever sent it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from codedgrad.core import ROOT, Assign, Drop, Order
+from codedgrad.delays import Times
+from codedgrad.engines.agent import (
+    Gives,
+    Heard,
+    Over,
+    Setup,
+    decode_up,
+    encode_down,
+)
+from codedgrad.engines.children import packed
+from codedgrad.engines.far_rows import FarRows
+from codedgrad.engines.fleet import Fleet
+from codedgrad.engines.lanes import Lane
+from codedgrad.engines.memory import OPEN_SEGMENTS, Shape
+from codedgrad.engines.port import Port
+from codedgrad.engines.protocol import MakeJob
+from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
+from codedgrad.engines.transport import (
+    Carried,
+    Fetched,
+    Joined,
+    Lost,
+    Notice,
+    Spoke,
+    Transport,
+)
+from codedgrad.engines.wire import Give, Sent
+from codedgrad.errors import EngineFailed, JobFailed
+
+__all__ = ["Remote"]
+
+_log = logging.getLogger("codedgrad")
+
+
+class _Line:
+    """A life of a worker, as the root sees it: frames to it and from it."""
+
+    is_full = False
+
+    def __init__(self, transport: Transport, worker: int, life: int) -> None:
+        self._transport = transport
+        self._worker, self._life = worker, life
+        self._heard: list[bytes] = []
+        self.is_open = True
+
+    def send(self, frame: bytes) -> None:
+        self._transport.send(self._worker, encode_down(Gives(self._life, frame)))
+
+    def hear(self, frame: bytes) -> None:
+        self._heard.append(frame)
+
+    def receive(self) -> list[bytes]:
+        heard, self._heard = self._heard, []
+        return heard
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class _FarLane(Lane):
+    """A worker whose parameters are brought to it when it has time for a step."""
+
+    def __init__(self, worker: int, transport: Transport) -> None:
+        super().__init__(worker)
+        self._transport = transport
+        self.has_agent = False
+        self._slot, self._planned_step, self._delivered = 0, -1, -1
+
+    def end(self, at: float) -> None:
+        """End a life."""
+        super().end(at)
+        self._planned_step = self._delivered = -1
+
+    def slot(self, step: int) -> int:
+        """Return where this worker finds the parameters of a step."""
+        if step != self._planned_step:
+            self._planned_step = step
+            self._slot = 1 - self._slot  # the other one may be in hand
+        return self._slot
+
+    def _send(self, gives: list[Give]) -> None:
+        for give in gives:
+            if isinstance(give.order, Assign) and give.order.step != self._delivered:
+                self._delivered = give.order.step
+                self._transport.deliver(self.worker, give.version)
+        super()._send(gives)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trip:
+    """A sum that is to go somewhere."""
+
+    key: int
+    lane: _FarLane
+    life: int
+    sent: Sent
+    to: int
+
+
+class Remote(Fleet):
+    """Workers that a transport reaches.
+
+    Args:
+        transport: Ray's or MPI's.
+        open_segments: Sums that a worker may hold in a step.
+        preload: Modules that workers will import anyway.
+
+    Attributes:
+        fetched: Sums that have come to the root.
+        carried: Sums that have gone from worker to worker.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        open_segments: int = OPEN_SEGMENTS,
+        preload: Sequence[str] = (),
+    ) -> None:
+        super().__init__(open_segments=open_segments, preload=preload)
+        self.fetched = self.carried = 0
+        self._transport = transport
+        self._ports: dict[int, Port[_Trip]] = {}
+        self._trips: dict[int, tuple[_Trip, tuple[int, ...], int]] = {}
+        self._keys = 0
+        self._looks: dict[int, float] = {}  # by port, when it is looked at again
+        self._end = weakref.finalize(self, transport.close)
+
+    def close(self) -> None:
+        """End all agents and their workers."""
+        self._end()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._end.alive
+
+    def _prepare_all(
+        self, make: MakeJob, workers: int, delays: Times, parts: int
+    ) -> None:
+        places, inbox = self.capabilities.rows_per_worker * 2, 2 * workers
+        own = Shape.of(self._layout, 1, self.capabilities.rows_per_worker)
+        prepare = Prepare(
+            preload=self._preload,
+            job=packed(make),
+            shape=msgspec.structs.replace(own, rows=places + inbox, versions=2),
+            fixed=delays.fixed.T.tolist(),
+            part=delays.part(parts).T.tolist(),
+            interrupts=self.capabilities.interrupts_part,
+        )
+        setup = msgspec.msgpack.encode(Setup(prepare, sys.path))
+        self._rows: FarRows = FarRows(self._layout, workers, places, inbox)
+        self._lanes = [_FarLane(number, self._transport) for number in range(workers)]
+        self._transport.open(setup, workers)
+        self._wait(lambda: all(self._far(w).has_agent for w in range(workers)), "")
+
+    def _far(self, worker: int) -> _FarLane:
+        lane = self._lanes[worker]
+        assert isinstance(lane, _FarLane)
+        return lane
+
+    # -- orders ----------------------------------------------------------------------
+
+    def give(self, order: Order) -> None:
+        """Give an order to its worker; never waits for it."""
+        if isinstance(order, Drop):
+            self._call_off(order.worker)
+        super().give(order)
+
+    def finish(self, step: int) -> None:
+        """Let all workers drop what they have in hand of a step."""
+        for port in self._ports.values():
+            port.clear(lambda trip: trip.sent.step > step)
+        super().finish(step)
+
+    def _keep(self, parameters: NDArray[Any]) -> None:
+        self._transport.publish(parameters)
+
+    def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
+        return self._rows.place(row), self._far(lane.worker).slot(step)
+
+    def _spawn(self, lane: Lane) -> None:
+        if lane.channel is not None or not self._far(lane.worker).has_agent:
+            return  # its agent's coming will be heard of
+        life = lane.life + 1
+        lane.begin(_Line(self._transport, lane.worker, life), self.now())
+        spawn = Spawn(lane.worker, life, self._faults.for_workers())
+        self._transport.send(lane.worker, encode_down(spawn))
+
+    def _signal(self, lane: Lane, life: int, number: signal.Signals) -> None:
+        if lane.life == life and lane.channel is not None:
+            told = Signal(lane.worker, life, number, lane.pid)
+            self._transport.send(lane.worker, encode_down(told))
+
+    def _has_sent(self, lane: Lane) -> None:
+        """Nothing to see to: a transport takes whatever it is given."""
+
+    def _forget_channel(self, lane: Lane) -> None:
+        self._call_off(lane.worker)
+
+    def _call_off(self, worker: int) -> None:
+        for port in self._ports.values():
+            port.clear(lambda trip: trip.lane.worker != worker)
+
+    # -- sums ------------------------------------------------------------------------
+
+    def _arrive(self, lane: Lane, sent: Sent) -> None:
+        if not self._rows.is_asked(lane.worker, sent.message, sent.cuts):
+            self._unknown(lane, sent)
+            return
+        if self._rows.is_there(sent.message):
+            self._hand_out(lane, sent)  # once more
+            return
+        to = self._rows.target(sent.message)
+        if to is None:
+            return  # to somebody who is gone; the coordinator knows, or soon will
+        self._keys += 1
+        trip = _Trip(self._keys, self._far(lane.worker), lane.life, sent, to)
+        self._port(to).put(trip)
+        self._admit(to)
+
+    def _port(self, to: int) -> Port[_Trip]:
+        if to not in self._ports:
+            self._ports[to] = Port()
+        return self._ports[to]
+
+    def _admit(self, to: int) -> None:
+        """Let sums go to where they are wanted, as many as there is room for."""
+        port = self._port(to)
+        for trip in port.admit(self.now()):
+            self._go(trip)
+        again = port.look_again
+        if again is not None and self._looks.get(to, -1.0) < self.now():
+            self._looks[to] = again
+            self._plan(again - self.now(), lambda: self._admit(to))
+
+    def _go(self, trip: _Trip) -> None:
+        rows = self._rows.leave(trip.sent.cuts)
+        places = tuple(self._rows.place(row) for row in rows)
+        room = -1
+        if rows and trip.to != ROOT:
+            room = self._rows.room(trip.to)
+        self._trips[trip.key] = trip, rows, room
+        worker = trip.lane.worker
+        if not rows:
+            self._come(trip.key, None, True)
+        elif trip.to == ROOT:
+            self._transport.fetch(worker, trip.key, places)
+        else:
+            self._transport.carry(worker, trip.key, places, trip.to, room)
+
+    def _come(self, key: int, vector: NDArray[Any] | None, arrived: bool) -> None:
+        """Take note of a sum that has come, or never will."""
+        if key not in self._trips:
+            return
+        trip, rows, room = self._trips.pop(key)
+        self._port(trip.to).done(trip, self.now())
+        self._rows.left(rows)
+        if room >= 0:
+            self._rows.filled(trip.to, room)
+        if arrived and self._is_wanted(trip):
+            self._take_in(trip, vector, room)
+        self._admit(trip.to)
+
+    def _is_wanted(self, trip: _Trip) -> bool:
+        lane, sent = trip.lane, trip.sent
+        same_life = lane.life == trip.life and lane.channel is not None
+        same_step = sent.step == self._step
+        return same_life and same_step and self._rows.target(sent.message) == trip.to
+
+    def _take_in(self, trip: _Trip, vector: NDArray[Any] | None, room: int) -> None:
+        sent = trip.sent
+        if trip.to == ROOT:
+            self.fetched += vector is not None
+            self._rows.arrived(sent.message, vector)
+        elif room >= 0:
+            self.carried += 1
+            self._rows.delivered(sent.message, trip.to, room)
+        self._rows.sent(trip.lane.worker, sent.message, sent.cuts)
+        self._hand_out(trip.lane, sent)
+
+    # -- what happens ----------------------------------------------------------------
+
+    def _wait_for_something(self, timeout: float) -> None:
+        for notice in self._transport.poll(timeout):
+            self._note(notice)
+
+    def _note(self, notice: Notice) -> None:
+        match notice:
+            case Spoke(agent, frame):
+                for up in decode_up(frame):
+                    self._spoke(self._far(agent), up)
+            case Fetched(_, key, vector):
+                self._come(key, vector, vector is not None)
+            case Carried(_, key, _, arrived):
+                self._come(key, None, arrived)
+            case Joined(agent):
+                self._far(agent).has_agent = True
+                if self._started:
+                    self._plan_life(self._far(agent))
+            case Lost(agent, reason):
+                self._agent_lost(self._far(agent), reason)
+
+    def _spoke(self, lane: _FarLane, up: Born | Failed | Died | Heard | Over) -> None:
+        line = lane.channel
+        match up:
+            case Heard(life, frame) if line is not None and life == lane.life:
+                assert isinstance(line, _Line)
+                line.hear(frame)
+                self._hear(lane)
+            case Over(life) if line is not None and life == lane.life:
+                line.close()
+                self._hear(lane)
+            case Failed(text):
+                raise JobFailed(f"the job, as worker {lane.worker} unpacked it", text)
+            case Died(worker, _, code) if code:
+                _log.info("worker %d ended with code %d", worker, code)
+
+    def _agent_lost(self, lane: _FarLane, reason: str) -> None:
+        lane.has_agent = False
+        if not self._started:
+            problem = f"worker {lane.worker} was lost while it was set up: {reason}"
+            raise EngineFailed(problem, "looking at its log")
+        comes = "it comes back" if self._transport.restarts else "it does not come back"
+        _log.warning("worker %d is lost (%s); %s", lane.worker, reason, comes)
+        for key, (trip, _, _) in list(self._trips.items()):
+            if lane.worker in (trip.lane.worker, trip.to):
+                self._come(key, None, False)
+        if lane.channel is not None:
+            lane.channel.close()
+            self._hear(lane)
