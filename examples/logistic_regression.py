@@ -1,12 +1,13 @@
 """Logistic regression on real processes, one of them slow.
 
     python examples/logistic_regression.py --slow 3=0.2 --kill 5@10
+    python examples/logistic_regression.py --engine ray
 
 The data is GISETTE-like, built from scikit-learn's digits; it is not GISETTE. As there,
 4 is told from 9, and the features are pixels, products of random pairs of pixels, and
 as many probes: columns shuffled among the samples, which say nothing. Every scheme
-trains on processes of this machine, with the same trouble, and is compared with
-training in a single process.
+trains on real processes, here or on a cluster, with the same trouble, and is compared
+with training in a single process.
 """
 
 import argparse
@@ -90,6 +91,7 @@ def compare(asked):
             gradient,
             start,
             scheme,
+            engine=asked.engine,
             faults=faults,
             evaluate=accuracy,
             trace=trace,
@@ -165,6 +167,7 @@ def parser():
     )
     add = made.add_argument
     add("--workers", type=whole(1), default=8, metavar="N", help="default: 8")
+    add("--engine", default="local", help="local, ray or mpi; default: local")
     add(
         "--scheme",
         action="append",

@@ -1,19 +1,29 @@
 """Driver 2: the same coordinator on real processes and a real clock.
 
 `train` is gradient descent on workers, `Driver` one step at a time; `Local` is the
-engine of this machine, `Here` one without processes, `Replayed` a recorded run once
-more, `Engine` what another one must do, `FaultPlan` trouble on purpose. `Granting` lets
-the workers of any of them send in an order that is fair.
+engine of this machine, `Ray` and `Mpi` are those of a cluster, `Here` one without
+processes, `Replayed` a recorded run once more, `Engine` what another one must do,
+`FaultPlan` trouble on purpose. `Granting` lets the workers of any of them send in an
+order that is fair.
+
+All is imported when it is asked for: a worker needs little of it.
 """
 
-from codedgrad.engines.drive import Driver, Sum
-from codedgrad.engines.faults import Fault, FaultPlan
-from codedgrad.engines.granting import Granting, granted
-from codedgrad.engines.here import Here
-from codedgrad.engines.local import Local
-from codedgrad.engines.protocol import Engine
-from codedgrad.engines.replayed import Replayed
-from codedgrad.engines.train import train
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codedgrad.engines.drive import Driver, Sum
+    from codedgrad.engines.faults import Fault, FaultPlan
+    from codedgrad.engines.granting import Granting, granted
+    from codedgrad.engines.here import Here
+    from codedgrad.engines.local import Local
+    from codedgrad.engines.mpi import Mpi
+    from codedgrad.engines.named import engine_named
+    from codedgrad.engines.protocol import Engine
+    from codedgrad.engines.ray import Ray
+    from codedgrad.engines.replayed import Replayed
+    from codedgrad.engines.training import train
 
 __all__ = [
     "Driver",
@@ -23,8 +33,37 @@ __all__ = [
     "Granting",
     "Here",
     "Local",
+    "Mpi",
+    "Ray",
     "Replayed",
     "Sum",
+    "engine_named",
     "granted",
     "train",
 ]
+
+_WHERE = {
+    "Driver": "drive",
+    "Engine": "protocol",
+    "Fault": "faults",
+    "FaultPlan": "faults",
+    "Granting": "granting",
+    "Here": "here",
+    "Local": "local",
+    "Mpi": "mpi",
+    "Ray": "ray",
+    "Replayed": "replayed",
+    "Sum": "drive",
+    "engine_named": "named",
+    "granted": "granting",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'codedgrad.engines' has no attribute {name!r}")
+    found = getattr(import_module(f"codedgrad.engines.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found

@@ -37,6 +37,7 @@ from codedgrad.core import (
 from codedgrad.delays import Times
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.protocol import Engine, MakeJob
+from codedgrad.engines.remote import Remote
 from codedgrad.engines.replayed import Replayed
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
@@ -48,6 +49,7 @@ def granted(engine: Engine, uplink: Link | str | None) -> Engine:
     """Return an engine whose link to the root is shared out; itself if it is not.
 
     What a recorded run is replayed from was granted in that run, and stays as it is.
+    An engine with a real link shares that out itself, unless its slots have seconds.
 
     Args:
         engine: Not yet started.
@@ -56,7 +58,12 @@ def granted(engine: Engine, uplink: Link | str | None) -> Engine:
     if uplink is None:
         return engine
     link = _link(uplink)
-    return engine if isinstance(engine, Replayed) else Granting(engine, link)
+    if isinstance(engine, Replayed):
+        return engine
+    if isinstance(engine, Remote) and not link.slot:
+        engine.share(link)  # a link that there is: sums wait where they are
+        return engine
+    return Granting(engine, link)
 
 
 def _link(uplink: object) -> Link:

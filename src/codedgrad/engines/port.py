@@ -1,9 +1,14 @@
 """What comes in at one place, a few at a time.
 
 Everybody who has finished wants to send at once. A link that takes all of it together
-is no faster, and what is wanted first comes last; so a few are let in at a time, in
-the order in which they were ready. One that takes much longer than usual is on a slow
-link: it no longer counts, and the next one is let in beside it.
+is no faster, and what is wanted first comes last; so a few are let in at a time.
+
+1. Of a sender one thing is on its way at a time: what a slow one has not got rid of
+   when its step is over does not pile up.
+2. One that takes much longer than usual is on a slow link. It no longer counts, and the
+   next one is let in beside it.
+3. Who was slow last time waits until nobody else does: with luck the step is over by
+   then. Otherwise it is first come, first served, or what a shared `Link` says.
 """
 
 from __future__ import annotations
@@ -11,11 +16,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from statistics import median
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Port"]
+from codedgrad.core import Credits, Link
 
-T = TypeVar("T")
+__all__ = ["FairPort", "Port", "Sending"]
 
 _WIDTH = 4  # at a time: enough for a link to be busy while one of them begins
 _RECENT = 32  # whose times say what is usual
@@ -24,29 +29,36 @@ _FIRST = 0.05  # seconds that one is given before anything is known
 _LEAST = 0.005  # seconds, below which nothing is slow
 
 
+class Sending(Protocol):
+    """Something to be let in: who sends it, and a number that no other has."""
+
+    @property
+    def sender(self) -> int:
+        """The worker."""
+        ...
+
+    @property
+    def key(self) -> int:
+        """The number."""
+        ...
+
+
+T = TypeVar("T", bound=Sending)
+
+
 class Port(Generic[T]):
-    """Lets things in.
+    """Lets things in, in the order in which they came.
 
     Args:
         width: How many at a time.
-
-    Example:
-        >>> port = Port[str](width=1)
-        >>> port.put("a"), port.put("b"), port.admit(now=0.0)
-        (None, None, ['a'])
-        >>> port.admit(now=0.01)  # the first is on its way
-        []
-        >>> port.admit(now=0.06)  # for longer than usual
-        ['b']
-        >>> port.done("a", now=0.08), port.done("b", now=0.09)
-        (None, None)
     """
 
     def __init__(self, width: int = _WIDTH) -> None:
         self._width = width
-        self._waiting: deque[T] = deque()
-        self._inside: dict[T, float] = {}  # since when
+        self._waiting: list[T] = []
+        self._inside: dict[int, tuple[int, float]] = {}  # key -> sender, since when
         self._took: deque[float] = deque(maxlen=_RECENT)
+        self._last: dict[int, float] = {}  # by sender, how long the last one took
 
     def put(self, item: T) -> None:
         """Let something wait for its turn."""
@@ -54,28 +66,31 @@ class Port(Generic[T]):
 
     def admit(self, now: float) -> list[T]:
         """Return what may come in now."""
-        usual = self.usual
-        busy = sum(now - since <= usual for since in self._inside.values())
         admitted = []
-        while self._waiting and busy < self._width:
-            item = self._waiting.popleft()
-            self._inside[item] = now
+        while (item := self._next(now)) is not None:
+            self._waiting.remove(item)
+            self._inside[item.key] = item.sender, now
             admitted.append(item)
-            busy += 1
         return admitted
 
     def done(self, item: T, now: float) -> None:
         """Note that something has come in, or never will."""
-        since = self._inside.pop(item, None)
-        if since is not None:
+        sender, since = self._inside.pop(item.key, (-1, now))
+        if sender >= 0:
             self._took.append(now - since)
+            self._last[sender] = now - since
+
+    def clear(self, keep: Callable[[T], bool]) -> None:
+        """Let those go who wait, unless they are to be kept."""
+        self._waiting = [item for item in self._waiting if keep(item)]
 
     @property
     def look_again(self) -> float | None:
         """When one who waits may be let in although nobody is done; None: never."""
-        if not self._waiting or not self._inside:
+        senders = {sender for sender, _ in self._inside.values()}
+        if not self._inside or all(item.sender in senders for item in self._waiting):
             return None
-        return min(self._inside.values()) + self.usual
+        return min(since for _, since in self._inside.values()) + self.usual
 
     @property
     def usual(self) -> float:
@@ -84,6 +99,54 @@ class Port(Generic[T]):
             return _FIRST
         return max(_LEAST, _SLOWER * median(self._took))
 
-    def clear(self, keep: Callable[[T], bool]) -> None:
-        """Let those go who wait, unless they are to be kept."""
-        self._waiting = deque(item for item in self._waiting if keep(item))
+    def _next(self, now: float) -> T | None:
+        usual = self.usual
+        busy = sum(now < since + usual for _, since in self._inside.values())
+        if busy >= self._width:
+            return None
+        senders = {sender for sender, _ in self._inside.values()}
+        ready = [item for item in self._waiting if item.sender not in senders]
+        return self._choose(ready, usual) if ready else None
+
+    def _choose(self, ready: list[T], usual: float) -> T:
+        return min(ready, key=lambda item: self._last.get(item.sender, 0.0) > usual)
+
+
+class FairPort(Port[T]):
+    """Lets things in as a shared link grants it.
+
+    A claim to the link is a sender's, not a message's: one whose message was called off
+    because the step was over has its claim still, and so its turn comes.
+
+    Args:
+        link: How it is shared out.
+        workers: How many share it.
+    """
+
+    def __init__(self, link: Link, workers: int) -> None:
+        super().__init__()
+        self._credits: Credits[int] = link.credits(workers)
+        self._rates = link.rates(workers)
+        self._claims: dict[int, int] = {}  # claim -> whose
+        self._granted: list[int] = []  # to whom, in order
+        self._made = 0
+
+    def put(self, item: T) -> None:
+        """Let something wait for its turn."""
+        super().put(item)
+        wanted = sum(other.sender == item.sender for other in self._waiting)
+        held = [*self._claims.values(), *self._granted].count(item.sender)
+        if held < wanted:
+            self._made += 1
+            self._claims[self._made] = item.sender
+            self._credits.offer(item.sender, self._made, size=1.0)
+
+    def _choose(self, ready: list[T], usual: float) -> T:
+        """Return what is granted first of what could be let in."""
+        first = {item.sender: item for item in reversed(ready)}
+        while not any(sender in first for sender in self._granted):
+            for claim in self._credits.advance(self._rates):
+                self._granted.append(self._claims.pop(claim))
+        sender = next(sender for sender in self._granted if sender in first)
+        self._granted.remove(sender)
+        return first[sender]

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from codedgrad.core import ROOT, Assign, Drop, Order
+from codedgrad.core import ROOT, Assign, Drop, Link, Order
 from codedgrad.delays import Times
 from codedgrad.engines.agent import (
     Gives,
@@ -34,7 +34,7 @@ from codedgrad.engines.far_rows import FarRows
 from codedgrad.engines.fleet import Fleet
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS, Shape
-from codedgrad.engines.port import Port
+from codedgrad.engines.port import FairPort, Port
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
 from codedgrad.engines.transport import (
@@ -118,6 +118,11 @@ class _Trip:
     sent: Sent
     to: int
 
+    @property
+    def sender(self) -> int:
+        """The worker whose sum it is."""
+        return self.lane.worker
+
 
 class Remote(Fleet):
     """Workers that a transport reaches.
@@ -145,6 +150,7 @@ class Remote(Fleet):
         self._ports: dict[int, Port[_Trip]] = {}
         self._trips: dict[int, tuple[_Trip, tuple[int, ...], int]] = {}
         self._keys = 0
+        self._link: Link | None = None
         self._looks: dict[int, float] = {}  # by port, when it is looked at again
         self._end = weakref.finalize(self, transport.close)
 
@@ -240,9 +246,15 @@ class Remote(Fleet):
         self._port(to).put(trip)
         self._admit(to)
 
+    def share(self, link: Link) -> None:
+        """Let sums come to the root in the order in which a link grants it."""
+        self._link = link
+
     def _port(self, to: int) -> Port[_Trip]:
         if to not in self._ports:
-            self._ports[to] = Port()
+            shared = self._link if to == ROOT else None
+            workers = len(self._lanes)
+            self._ports[to] = FairPort(shared, workers) if shared else Port()
         return self._ports[to]
 
     def _admit(self, to: int) -> None:

@@ -28,7 +28,7 @@ from torch import nn
 from codedgrad import __version__
 from codedgrad.core import Command, Event, Link, Patience, Record, Scheme
 from codedgrad.delays import Delays, Times, draw
-from codedgrad.engines import Driver, Engine, FaultPlan, Here, Local, Sum, granted
+from codedgrad.engines import Driver, Engine, FaultPlan, Sum, engine_named, granted
 from codedgrad.engines.drive import refuse_oracle
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
@@ -46,7 +46,6 @@ from codedgrad.trace import Manifest, StepLine
 __all__ = ["Coded", "Tracked", "train"]
 
 _log = logging.getLogger("codedgrad")
-_ENGINES: dict[str, Callable[[], Engine]] = {"local": Local, "here": Here}
 _DRAWN = 1000  # steps for which delays are drawn; then they repeat
 _USED = 1e-3  # of the parts that used a parameter: 0 but for rounding, or 1 at least
 
@@ -69,6 +68,7 @@ def train(
     scheme: Scheme | str = "auto",
     workers: int | None = None,
     engine: Engine | str = "local",
+    address: str | None = None,
     uplink: Link | str | None = None,
     unbiased: bool = False,
     seed: int = 0,
@@ -91,8 +91,10 @@ def train(
             "fractional(1)", or built; or a scenario, such as "plan.toml": then it is
             the first scheme in it.
         workers: How many; needed where the scheme is in words.
-        engine: What the workers are: "local", processes of this machine; "here", none,
-            for a debugger; or an engine. It is closed at the end.
+        engine: What the workers are: "local", processes of this machine; "ray" or
+            "mpi", those of a cluster; "here", none, for a debugger; or an engine. It
+            is closed at the end.
+        address: Of a Ray cluster that is there, such as "auto"; None: of its own.
         uplink: How the link to the root is shared out among finished messages: "fair",
             another policy, or a `Link`. None: first come, first served.
         unbiased: Divide by the samples of the whole step, and not by those decoded:
@@ -139,9 +141,10 @@ def train(
         raise InvalidScenario("workers", problem, "to leave them out")
     refuse_oracle(scheme)
     if isinstance(engine, str):
-        if engine not in _ENGINES:
-            raise InvalidScenario("engine", f"is {engine!r}", " or ".join(_ENGINES))
-        engine = _ENGINES[engine]()
+        engine = engine_named(engine, address)
+    elif address is not None:
+        problem = f"is {address!r}, but the engine is made already"
+        raise InvalidScenario("address", problem, 'engine="ray"')
     engine = granted(engine, uplink)
     if delays is not None and not isinstance(delays, Times):
         delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)

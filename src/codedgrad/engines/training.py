@@ -14,7 +14,7 @@ from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines.drive import Driver, refuse_oracle
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.granting import granted
-from codedgrad.engines.local import Local
+from codedgrad.engines.named import engine_named
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import JobFailed, StepGivenUp
 from codedgrad.jobs import Descent, Gradient, NumpyJob, Training, Update
@@ -32,7 +32,7 @@ def train(
     rate: float = 0.1,
     update: Update | None = None,
     evaluate: Callable[[NDArray[Any]], float] | None = None,
-    engine: Engine | None = None,
+    engine: Engine | str = "local",
     delays: Delays | Times | None = None,
     seed: int = 0,
     faults: FaultPlan | None = None,
@@ -56,8 +56,8 @@ def train(
         rate: Step size, unless `update` is given.
         update: What to do with a mean gradient; runs here.
         evaluate: Scores the parameters after every step; runs here.
-        engine: What the workers are; by default processes of this machine. It is
-            closed at the end.
+        engine: What the workers are: "local", processes of this machine; "ray" or
+            "mpi"; "here", none; or an engine. It is closed at the end.
         delays: What every part is to take longer, to rehearse: a model, or times.
         seed: Of the delays.
         faults: What to do to workers on purpose.
@@ -88,7 +88,8 @@ def train(
     descent = Descent(parameters, steps, rate, update, evaluate, dtype, samples)
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)
-    engine = granted(Local() if engine is None else engine, uplink)
+    engine = engine_named(engine) if isinstance(engine, str) else engine
+    engine = granted(engine, uplink)
     times = _times(delays, steps, scheme.workers, seed)
     done: list[StepReport] = []
     with ExitStack() as stack:

@@ -1,0 +1,64 @@
+"""Engines by their names: one word in a script says where workers are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codedgrad.engines.protocol import Engine
+from codedgrad.errors import InvalidScenario
+
+__all__ = ["NAMES", "engine_named"]
+
+NAMES = ("local", "ray", "mpi", "here")
+"""Processes of this machine; a Ray cluster; ranks of MPI; this process alone."""
+
+
+def engine_named(name: str, address: str | None = None) -> Engine:
+    """Return a new engine.
+
+    Args:
+        name: One of `NAMES`.
+        address: Of a Ray cluster that is there, such as "auto" or "10.0.0.1:6379";
+            None: Ray starts one of its own, on this machine. Others have none.
+
+    Raises:
+        InvalidScenario: If there is no such engine, or it has no address.
+        EngineFailed: If what it needs is not installed.
+
+    Example:
+        >>> engine_named("here").name
+        'here'
+        >>> engine_named("dask")
+        Traceback (most recent call last):
+        ...
+        codedgrad.errors.InvalidScenario: engine: is 'dask'; try 'local', 'ray', ...
+    """
+    if name not in NAMES:
+        known = ", ".join(repr(known) for known in NAMES)
+        raise InvalidScenario("engine", f"is {name!r}", f"one of {known}")
+    if address is not None and name != "ray":
+        problem = f"is {address!r}, but engine={name!r} has none"
+        raise InvalidScenario("address", problem, 'engine="ray"')
+    return _made(name, address)
+
+
+def _made(name: str, address: str | None) -> Engine:
+    made: Any
+    if name == "ray":
+        from codedgrad.engines.ray import Ray
+
+        made = Ray(address)
+    elif name == "mpi":
+        from codedgrad.engines.mpi import Mpi
+
+        made = Mpi()
+    elif name == "here":
+        from codedgrad.engines.here import Here
+
+        made = Here()
+    else:
+        from codedgrad.engines.local import Local
+
+        made = Local()
+    engine: Engine = made
+    return engine
