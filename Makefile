@@ -78,7 +78,9 @@ clean: ## remove everything that was made
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev: .venv/run requirements/dev.txt
+.venv/dev: .venv/run requirements/dev.txt requirements/engines.txt
 	@echo "setting up the test tools (once; about 135 MB to download)"
 	@$(PIP) --requirement requirements/dev.txt
+	@echo "and what the engines for clusters need, Ray and Open MPI (about 90 MB)"
+	@$(PIP) --requirement requirements/engines.txt
 	@touch $@

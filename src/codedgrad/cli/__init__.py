@@ -9,6 +9,7 @@ import typer
 
 import codedgrad
 from codedgrad.cli.demo import demo
+from codedgrad.cli.doctor import doctor
 from codedgrad.cli.papers import papers
 from codedgrad.cli.plan import plan
 from codedgrad.cli.probe import probe
@@ -34,6 +35,7 @@ app.command()(report)
 app.command()(plan)
 app.command()(probe)
 app.command()(who)
+app.command()(doctor)
 
 
 def _print_version(wanted: bool) -> None:
