@@ -30,6 +30,7 @@ class Loopback:
     def __init__(self, seconds: dict[int, float] | None = None) -> None:
         self.agents: dict[int, Agent] = {}
         self.fetches: list[tuple[int, int]] = []  # (agent, key)
+        self.alerts: list[int] = []
         self._seconds = seconds or {}
         self._notices: list[Notice] = []
         self._later: list[tuple[float, Notice]] = []
@@ -64,6 +65,9 @@ class Loopback:
     def deliver(self, agent: int, slot: int) -> None:
         if agent in self.agents:
             np.copyto(self.agents[agent].parameters(slot), self._parameters)
+
+    def alert(self, agent: int) -> None:
+        self.alerts.append(agent)
 
     def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
         self.fetches.append((agent, key))

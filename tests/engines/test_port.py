@@ -1,5 +1,6 @@
 """A few at a time, in order, and nobody waits behind a slow link."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from codedgrad.core import Link
@@ -61,8 +62,9 @@ def test_one_on_a_slow_link_does_not_keep_others_out() -> None:
     assert port.admit(1.0) == [slow]
     port.put(other)
     assert port.admit(1.025) == []
-    assert port.look_again == 1.0 + port.usual
-    assert port.admit(port.look_again) == [other]  # at that moment, not after it
+    again = port.look_again(1.025)
+    assert again == 1.0 + port.usual
+    assert port.admit(again) == [other]  # at that moment, not after it
     assert len(items) == 2
 
 
@@ -86,15 +88,32 @@ def test_who_was_slow_last_time_comes_after_all_others() -> None:
 
 def test_nobody_looks_again_where_nobody_waits() -> None:
     port = Port[Item](width=1)
-    assert port.look_again is None
+    assert port.look_again(0.0) is None
     a, b, again = of(0, 1, 0)
     port.put(a)
     port.admit(0.0)
-    assert port.look_again is None
+    assert port.look_again(0.0) is None
     port.put(again)
-    assert port.look_again is None  # its sender has something on its way
+    assert port.look_again(0.0) is None  # its sender has something on its way
     port.put(b)
-    assert port.look_again is not None
+    assert port.look_again(0.0) is not None
+
+
+def test_one_looks_again_later_and_not_at_once_because_of_somebody_who_is_late() -> (
+    None
+):
+    port = Port[Item](width=1)
+    for sender in range(8):
+        learnt(port, sender, 0.010)
+    a, b, c = of(0, 1, 2)
+    for item in (a, b, c):
+        port.put(item)
+    assert port.admit(1.0) == [a]
+    assert port.admit(2.0) == [b]  # a is late
+    again = port.look_again(2.0)
+    assert again == 2.0 + port.usual
+    assert port.admit(again) == [c]
+    assert port.look_again(again) is None
 
 
 def test_those_who_wait_can_be_sent_away_and_those_inside_stay() -> None:
@@ -146,3 +165,32 @@ def test_a_fair_port_lets_everything_in_that_is_not_called_off() -> None:
             came.append(item)
             fair.done(item, 0.001)
     assert sorted(came) == sorted(items)
+
+
+def settled(cost: Callable[[int], float]) -> int:
+    """Return how many a port lets in at a time, when it has tried that out."""
+    port, now, key = Port[Item](), 0.0, 0
+    for _ in range(25):
+        for sender in range(16):
+            key += 1
+            port.put(Item(sender, key))
+        inside = port.admit(now)
+        while inside:
+            now += cost(len(inside))
+            port.done(inside.pop(0), now)
+            inside += port.admit(now)
+    for sender in range(16):
+        port.put(Item(sender, 10_000 + sender))
+    return len(port.admit(now))
+
+
+def test_where_the_link_is_shared_one_is_let_in_at_a_time() -> None:
+    assert settled(lambda inside: 1.0) == 1
+
+
+def test_where_it_takes_as_long_to_ask_as_to_send_two_are() -> None:
+    assert settled(lambda inside: 2.0 if inside == 1 else 1.0) == 2
+
+
+def test_where_senders_are_slower_than_the_link_many_are() -> None:
+    assert settled(lambda inside: 1.0 / inside) == 8

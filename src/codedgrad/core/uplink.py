@@ -156,13 +156,17 @@ class Uplink(Queued):
     def _line(
         self, rates: Sequence[float], limits: Sequence[float] | None
     ) -> list[int]:
-        """Return who may send, the largest weight first; equals by number."""
+        """Return who may send, the largest weight first.
+
+        Of equals, who has waited longer, where that is counted (`wait_most`); then by
+        number.
+        """
         bits, cells = self._data.bits, self._cells
         weights = {i: bits[i] * rates[i] for i in self._data.waiting(rates)}
         if cells is not None:
             weights = {i: w + cells.weight(i) for i, w in weights.items()}
         line = [worker for worker, weight in weights.items() if weight > 0.0]
-        line.sort(key=weights.__getitem__, reverse=True)
+        line.sort(key=lambda i: (weights[i], self._waited[i]), reverse=True)
         return line if self._wait_most is None else self._hurry(line, weights, limits)
 
     def _hurry(

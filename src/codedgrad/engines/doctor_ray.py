@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import socket
 import sys
 
 from codedgrad.engines.asking import Answer
 from codedgrad.engines.examining import Finding, Looking, ask_python, step
 from codedgrad.engines.extras import EXTRAS
+from codedgrad.engines.ray_address import JOIN, is_address, is_refused, knock
 
-__all__ = ["is_address", "knock", "ray"]
+__all__ = ["is_address", "ray"]
 
-_ADDRESS = re.compile(r"auto|local|(?P<host>[^\s:/]+|\[.+\]):(?P<port>\d+)")
-_KNOCK = 5.0  # seconds until a host answers
-_CLUSTER = """
-import json, sys, ray
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+_CLUSTER = f"""{JOIN}
+import json
 hosts = sum(node["Alive"] for node in ray.nodes())
 print(json.dumps([hosts, ray.cluster_resources().get("CPU", 0)]))
 """
@@ -53,33 +49,7 @@ def _cluster(found: Finding, address: str, looking: Looking) -> Finding:
         reason = f"{found.reason}; {address}: hosts {hosts}, CPUs {cores:g}"
         return Finding("ray", "ok", reason)
     why = answer.last if answer.code else f"no answer within {looking.limit:g} s"
+    if is_refused(answer):
+        why = "it has another token"
     reason = f"{found.reason}; no cluster at {address}: {why}"
     return Finding("ray", "broken", reason, advice, detail=answer.out + answer.err)
-
-
-def knock(address: str) -> str:
-    """Return why nobody can be at an address; empty: somebody may be.
-
-    Ray itself would wait for minutes.
-    """
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        return "an address is HOST:PORT or auto"
-    if parts["host"] is None:
-        return ""
-    host = parts["host"].strip("[]")
-    try:
-        socket.create_connection((host, int(parts["port"])), _KNOCK).close()
-    except (OSError, OverflowError) as error:
-        return getattr(error, "strerror", None) or str(error)
-    return ""
-
-
-def is_address(text: str) -> bool:
-    """Whether a text can be the address of a Ray cluster, for a host that is in it.
-
-    Example:
-        >>> is_address("10.0.0.1:6379"), is_address("auto"), is_address("ray://head:1")
-        (True, True, False)
-    """
-    return _ADDRESS.fullmatch(text) is not None

@@ -29,6 +29,7 @@ from codedgrad.engines.agent import Setup
 from codedgrad.engines.memory import OPEN_SEGMENTS
 from codedgrad.engines.mpi_link import BODY, FETCHED, Link
 from codedgrad.engines.mpi_messages import (
+    Alert,
     Broken,
     Carry,
     Deliver,
@@ -118,6 +119,10 @@ class MpiTransport:
             raise ProtocolError("nothing was published that could be delivered")
         self._link.send(self._ranks[agent], Deliver(slot))
         self._link.give(self._ranks[agent], BODY, self._published)
+
+    def alert(self, agent: int) -> None:
+        """Let an agent know that a sum of its will soon be asked for."""
+        self._link.send(self._ranks[agent], Alert())
 
     def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
         """Bring `sum(rows)` of an agent to the root."""

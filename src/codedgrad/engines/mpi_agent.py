@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import numpy as np
 from codedgrad.engines.agent import Agent
 from codedgrad.engines.mpi_link import BODY, CARRIED, FETCHED, Link
 from codedgrad.engines.mpi_messages import (
+    Alert,
     Broken,
     Carry,
     Deliver,
@@ -76,6 +78,8 @@ class Server:
             self._hand_on(self._link.pause())
             if time.monotonic() - self._looked > _LOOK:
                 self._look()
+        if not self._quit.tidily:
+            self._answer()
         return self._quit.tidily
 
     def close(self) -> None:
@@ -100,6 +104,14 @@ class Server:
             raise RootLost("what has started this process is gone")
         if self._root is not None and not _is_there(self._root):
             raise RootLost("it has ended by itself")
+
+    def _answer(self) -> None:
+        """Let the root know that it may end before this process does."""
+        with suppress(RootLost):  # it has not waited
+            self._link.send(_ROOT, Ended())
+            while self._link.is_busy and self._link.quiet < _LOOK:
+                self._link.progress()
+                time.sleep(self._link.pause())
 
     def _listen(self) -> None:
         self._link.listen(_ROOT, self._heard)
@@ -126,6 +138,8 @@ class Server:
                 return
             case Tell(told):
                 self._agent.take(told)
+            case Alert():
+                link.alert()
             case Fetch(rows):
                 link.give(_ROOT, FETCHED, self._agent.sum(rows))
             case Carry(rows, to):

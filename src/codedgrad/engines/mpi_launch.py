@@ -1,8 +1,8 @@
 """The launcher: `mpirun -n 9 python -m codedgrad.engines.mpi train.py arguments`.
 
 However the script ends, so do all processes, and mpirun's exit code is that of the
-script. mpirun ends the job by SIGTERM and, a quarter of a second later, by SIGKILL;
-workers end when the process beside them is gone.
+script. mpirun ends the job by SIGTERM and, milliseconds later, by SIGKILL: there is
+time for a word, and for no more. Workers end when the process beside them is gone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
@@ -28,6 +29,11 @@ __all__ = ["main"]
 _USAGE = (
     "usage: mpirun -n PROCESSES python -m codedgrad.engines.mpi SCRIPT [ARGUMENT]..."
 )
+_ENDED = (
+    "mpirun ends the job, as one of its processes is lost (it says which) or it was "
+    'told to; a run that has a run_dir goes on from its last checkpoint: resume="auto"'
+)
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _PATIENCE = 5.0  # seconds for MPI to end
 _BAD_INPUT, _TERMINATED, _INTERRUPTED = 2, 143, 130
 
@@ -45,11 +51,14 @@ def main() -> NoReturn:
 
 def _started() -> Any:
     try:
-        import mpi4py
+        with suppress(ImportError):  # which is said next
+            import mpi4py
 
-        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False
         mpi = extra("mpi")
-    except (EngineFailed, ImportError) as error:
+    except EngineFailed as error:
+        if any(os.environ.get(name, "0") != "0" for name in _LOCAL_RANKS):
+            sys.exit(0)  # one of each host says it, before mpirun ends them all
         _refuse(str(error))
         sys.exit(_BAD_INPUT)
     mpi.Init_thread(mpi.THREAD_SERIALIZED)
@@ -71,6 +80,8 @@ def _place() -> str:
 
 def _be_root(mpi: Any, world: World) -> NoReturn:
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        if not world.is_ending:
+            os.write(2, f"error: {_ENDED}\n".encode())  # now: it is killed next
         world.is_ending = True
         raise KeyboardInterrupt
 
@@ -78,10 +89,6 @@ def _be_root(mpi: Any, world: World) -> NoReturn:
     code = _run(sys.argv[1:], world)
     _flush()
     if world.is_ending:
-        _refuse(
-            "mpirun ends the job: it was interrupted, or a process is lost; what is "
-            "above or below says which, and training can be resumed from a checkpoint"
-        )
         os._exit(_TERMINATED)
     tidily = world.quit()
     if not tidily:
@@ -96,7 +103,7 @@ def _run(arguments: list[str], world: World) -> int:
         print(_USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else _BAD_INPUT
     script = Path(arguments[0])
-    if not script.exists():
+    if not script.exists() or (script.is_dir() and not _has_main(script)):
         _refuse(f"there is no script {script}; try a path from {Path.cwd()}")
         return _BAD_INPUT
     sys.argv[:] = arguments
@@ -118,6 +125,10 @@ def _run(arguments: list[str], world: World) -> int:
     return 0
 
 
+def _has_main(folder: Path) -> bool:
+    return (folder / "__main__.py").exists()
+
+
 def _code(end: SystemExit) -> int:
     if end.code is None or isinstance(end.code, int):
         return end.code or 0
@@ -131,13 +142,15 @@ def _print_traceback(script: str) -> None:
     inside: TracebackType | None = trace
     while inside is not None and inside.tb_frame.f_code.co_filename != script:
         inside = inside.tb_next
-    traceback.print_exception(kind, error, inside or trace)
+    traceback.print_exception(kind, error, inside)  # none: it cannot be compiled
 
 
 def _leave(mpi: Any, world: World, code: int) -> NoReturn:
     """End without the others, because some of them cannot end tidily any more."""
     _flush()
     if world.stuck:
+        who = sorted(world.stuck)
+        _refuse(f"processes {who} of MPI do not answer; the job is aborted")
         _soon(code or 1)
         mpi.COMM_WORLD.Abort(code or 1)
     os._exit(code)

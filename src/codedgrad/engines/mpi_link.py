@@ -36,6 +36,8 @@ _LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 28  # numbers that are sent at a time; MPI counts with 31 bits
 _SHORTEST, _LONGEST = 5e-5, 1e-2  # seconds of a pause
 _SPIN, _BUSY = 1e-3, 5e-4  # seconds: while something is on its way
+_ALERT = 2.0  # seconds for which something is awaited soon
+_LATE, _BUSIEST = 4.0, 5e-3  # times what a pause took too long; seconds at the most
 _SURVIVES = "OMPI_MCA_mpi_ft_enable"  # set by mpirun for its processes
 _LOOK = 0.2  # seconds between looks at who has failed
 
@@ -98,6 +100,8 @@ class Link:
         self._busy = 0
         self._moved = time.monotonic()
         self._looked = self._moved
+        self._alert_until = self._due = self._moved
+        self._lateness = 0.0  # seconds
         self.gone: set[int] = set()
 
     # -- what is sent and taken ------------------------------------------------------
@@ -129,6 +133,8 @@ class Link:
 
     def give(self, peer: int, tag: int, vector: NDArray[Any]) -> None:
         """Send a vector; its memory must stay as it is until it has arrived."""
+        if tag != _HEAD:
+            self._alert_until = 0.0  # this is what was awaited
         for piece in _pieces(vector):
             transfer = _Transfer(peer, tag, piece)
             self._post(transfer, self._comm.Isend)
@@ -183,15 +189,36 @@ class Link:
         """Seconds since something was sent or has arrived."""
         return time.monotonic() - self._moved
 
+    def alert(self) -> None:
+        """Look often for a while: something will be asked for soon."""
+        self._alert_until = time.monotonic() + _ALERT
+
     def pause(self) -> float:
-        """Return the seconds to wait before `progress` is called again; 0: yield."""
-        quiet = self.quiet
-        if self._busy:
-            return 0.0 if quiet < _SPIN else min(_BUSY, quiet / 10)
-        return min(_LONGEST, max(_SHORTEST, quiet / 10))
+        """Return the seconds to wait before `progress` is called again; 0: yield.
+
+        Where pauses take longer than they should, the processor has too much to do, and
+        to look less often helps everybody.
+        """
+        now = time.monotonic()
+        quiet = now - self._moved
+        if self._busy and quiet < _SPIN:
+            pause = 0.0
+        else:
+            soon = self._busy or now < self._alert_until
+            longest = max(_BUSY, self._lateness) if soon else _LONGEST
+            pause = min(longest, max(_SHORTEST, quiet / 10))
+        self._due = now + pause
+        return pause
+
+    def _waited(self) -> None:
+        """Note by how much a pause was longer than it should have been."""
+        late = min(_BUSIEST, _LATE * (time.monotonic() - self._due))
+        if late > 0:
+            self._lateness += 0.1 * (late - self._lateness)
 
     def progress(self) -> None:
         """See to all that has arrived, and to who is lost."""
+        self._waited()
         while self._requests:
             try:
                 index, is_done = self._mpi.Request.Testany(self._requests)

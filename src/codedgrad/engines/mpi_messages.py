@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 __all__ = [
+    "Alert",
     "Broken",
     "Carry",
     "Deliver",
@@ -46,6 +47,10 @@ class Deliver(Struct, frozen=True, tag=True):
     """Parameters come next."""
 
     slot: int
+
+
+class Alert(Struct, frozen=True, tag=True):
+    """A sum will soon be asked for: look often."""
 
 
 class Fetch(Struct, frozen=True, tag=True):
@@ -106,7 +111,7 @@ class Ended(Struct, frozen=True, tag=True):
     """An agent has ended: its last word."""
 
 
-Down: TypeAlias = Open | Tell | Deliver | Fetch | Carry | Take | End | Quit
+Down: TypeAlias = Open | Tell | Deliver | Alert | Fetch | Carry | Take | End | Quit
 Up: TypeAlias = Opened | Broken | Said | Took | Ended
 
 encode = msgspec.msgpack.Encoder().encode

@@ -6,6 +6,7 @@ import logging
 import shlex
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from codedgrad.engines.mpi_link import Link, failed_ranks, survives_loss
@@ -74,12 +75,18 @@ class World:
         """
         if self._user is not None:
             self._user.close()
+        if self.stuck:
+            self.is_over = True
+            return False  # MPI will end all; the exit code is of who ends first
         living = self._living()
         tidily = len(living) == self.comm.Get_size() - 1
         link = Link(self.comm, lambda rank, reason: None)
+        unheard = set[int]() if tidily else set(living)
         for rank in living:
+            if not tidily:  # or else they take our end for a loss
+                link.listen(rank, partial(_tick_off, unheard, rank))
             link.send(rank, Quit(tidily))
-        while link.is_busy and link.quiet < _PATIENCE:
+        while (link.is_busy or unheard - link.gone) and link.quiet < _PATIENCE:
             link.progress()
             time.sleep(link.pause())
         self.is_over = True
@@ -103,6 +110,10 @@ def the_world(agents: int) -> World:
         problem = "the MPI engine works in a script that its launcher runs"
         raise EngineFailed(problem, _line(agents + 1))
     return _world
+
+
+def _tick_off(unheard: set[int], rank: int, frame: bytes) -> None:
+    unheard.discard(rank)
 
 
 def _line(processes: int) -> str:

@@ -3,11 +3,13 @@
 Everybody who has finished wants to send at once. A link that takes all of it together
 is no faster, and what is wanted first comes last; so a few are let in at a time.
 
-1. Of a sender one thing is on its way at a time: what a slow one has not got rid of
+1. How many at a time is tried out, and as few as can be (`pace`): of those that share a
+   link none is there before all of them are.
+2. Of a sender one thing is on its way at a time: what a slow one has not got rid of
    when its step is over does not pile up.
-2. One that takes much longer than usual is on a slow link. It no longer counts, and the
+3. One that takes much longer than usual is on a slow link. It no longer counts, and the
    next one is let in beside it.
-3. Who was slow last time waits until nobody else does: with luck the step is over by
+4. Who was slow last time waits until nobody else does: with luck the step is over by
    then. Otherwise it is first come, first served, or what a shared `Link` says.
 """
 
@@ -19,13 +21,13 @@ from statistics import median
 from typing import Generic, Protocol, TypeVar
 
 from codedgrad.core import Credits, Link
+from codedgrad.engines.pace import Pace, Stretch
 
 __all__ = ["FairPort", "Port", "Sending"]
 
-_WIDTH = 4  # at a time: enough for a link to be busy while one of them begins
 _RECENT = 32  # whose times say what is usual
 _SLOWER = 3.0  # times what is usual: a slow link
-_FIRST = 0.05  # seconds that one is given before anything is known
+_FIRST = 2.0  # seconds that one is given before anything is known
 _LEAST = 0.005  # seconds, below which nothing is slow
 
 
@@ -50,11 +52,13 @@ class Port(Generic[T]):
     """Lets things in, in the order in which they came.
 
     Args:
-        width: How many at a time.
+        width: How many at a time; None: that is tried out.
+        pace: What was found out about that at other places like this one.
     """
 
-    def __init__(self, width: int = _WIDTH) -> None:
+    def __init__(self, width: int | None = None, pace: Pace | None = None) -> None:
         self._width = width
+        self._stretch = Stretch(Pace() if pace is None else pace)
         self._waiting: list[T] = []
         self._inside: dict[int, tuple[int, float]] = {}  # key -> sender, since when
         self._took: deque[float] = deque(maxlen=_RECENT)
@@ -71,26 +75,42 @@ class Port(Generic[T]):
             self._waiting.remove(item)
             self._inside[item.key] = item.sender, now
             admitted.append(item)
+        self._stretch.go_on(len(self._inside), len(self._waiting), now)
         return admitted
 
     def done(self, item: T, now: float) -> None:
         """Note that something has come in, or never will."""
         sender, since = self._inside.pop(item.key, (-1, now))
         if sender >= 0:
+            usual = self.usual
+            slow = any(now >= at + usual for at in (since, *self._since()))
             self._took.append(now - since)
             self._last[sender] = now - since
+            self._stretch.came(len(self._inside), now, is_slow=slow)
 
     def clear(self, keep: Callable[[T], bool]) -> None:
         """Let those go who wait, unless they are to be kept."""
         self._waiting = [item for item in self._waiting if keep(item)]
 
     @property
-    def look_again(self) -> float | None:
-        """When one who waits may be let in although nobody is done; None: never."""
+    def next_up(self) -> T | None:
+        """Who is likely to be let in next; None: nobody waits."""
         senders = {sender for sender, _ in self._inside.values()}
-        if not self._inside or all(item.sender in senders for item in self._waiting):
+        waiting = [item for item in self._waiting if item.sender not in senders]
+        return self._likely(waiting, self.usual) if waiting else None
+
+    def look_again(self, now: float) -> float | None:
+        """Return when one who waits may be let in though nobody is done; None: never.
+
+        It is after `now`, or whoever looked again would do so without end.
+        """
+        senders = {sender for sender, _ in self._inside.values()}
+        if all(item.sender in senders for item in self._waiting):
             return None
-        return min(since for _, since in self._inside.values()) + self.usual
+        usual = self.usual
+        return min(
+            (at + usual for at in self._since() if at + usual > now), default=None
+        )
 
     @property
     def usual(self) -> float:
@@ -101,14 +121,20 @@ class Port(Generic[T]):
 
     def _next(self, now: float) -> T | None:
         usual = self.usual
-        busy = sum(now < since + usual for _, since in self._inside.values())
-        if busy >= self._width:
+        busy = sum(now < since + usual for since in self._since())
+        if busy >= (self._width or self._stretch.width):
             return None
         senders = {sender for sender, _ in self._inside.values()}
         ready = [item for item in self._waiting if item.sender not in senders]
         return self._choose(ready, usual) if ready else None
 
+    def _since(self) -> list[float]:
+        return [since for _, since in self._inside.values()]
+
     def _choose(self, ready: list[T], usual: float) -> T:
+        return self._likely(ready, usual)
+
+    def _likely(self, ready: list[T], usual: float) -> T:
         return min(ready, key=lambda item: self._last.get(item.sender, 0.0) > usual)
 
 

@@ -164,6 +164,9 @@ class RayTransport:
         """Copy what was published last to an agent; it goes with the next frame."""
         self._seats[agent].waiting.append((slot, self._box))
 
+    def alert(self, agent: int) -> None:
+        """Do nothing: an actor hears at once."""
+
     def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
         """Bring `sum(rows)` of an agent to the root: `Fetched`, with this key."""
         life = self._seats[agent].life
@@ -254,11 +257,12 @@ class RayTransport:
         get, happened = self._ray.get, self._happened
         reason = "it has ended"
         try:
-            heard = _STREAM
-            while heard == _STREAM:
-                heard = 0
-                for heard, ref in enumerate(hear.remote(life, _STREAM), 1):
+            is_over = False
+            while not is_over:
+                is_over = True
+                for number, ref in enumerate(hear.remote(life, _STREAM), 1):
                     happened.put(partial(self._spoke, agent, life, get(ref)))
+                    is_over = number < _STREAM  # else only the stream is
         except Exception as error:  # of many kinds: whatever it is, it is not heard
             reason = _first_line(error)
         happened.put(partial(self._lost, agent, life, reason))

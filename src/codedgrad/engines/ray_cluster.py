@@ -11,37 +11,26 @@ import json
 import logging
 import math
 import os
-import re
-import shutil
-import signal
-import socket
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 from codedgrad.engines.asking import ask
 from codedgrad.engines.extras import extra
+from codedgrad.engines.ray_address import JOIN, is_refused, knock
+from codedgrad.engines.ray_guard import Guard
 from codedgrad.errors import EngineFailed, InvalidScenario
 
 __all__ = ["Cluster", "options"]
 
-_log = logging.getLogger("codedgrad")
 _LOOPBACK = "127.0.0.1"
 _SYSTEM = {"worker_niceness": 0, "agent_register_timeout_ms": 60_000}
 _ANSWER = 20.0  # seconds for a cluster to answer, most of it to import Ray
-_KNOCK = 5.0  # seconds for its host to answer
-_GONE = 3.0  # seconds for a cluster of ours to end by itself
-_ADDRESS = re.compile(r"(?P<host>[^\s:/]+|\[.+\]):(?P<port>\d{1,5})")
 _LONGEST = 30  # characters of a folder's name that leave room for Ray's sockets
-_JOIN = """
-import sys, ray
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-"""
+_TOKEN = "that of its head in ~/.ray/auth_token, or RAY_AUTH_TOKEN_PATH set to it"
 
 
 def options(resources: Mapping[str, float]) -> dict[str, Any]:
@@ -81,8 +70,7 @@ class Cluster:
     ) -> None:
         self.ray = ray = extra("ray")
         self.is_users = bool(ray.is_initialized())
-        self._folder: Path | None = None
-        self._processes: dict[int, str] = {}
+        self._guard: Guard | None = None
         environment = dict(runtime_env) if runtime_env else None
         if ray.util.client.ray.is_connected() or (address or "").startswith("ray://"):
             problem = "workers cannot be reached over a Ray client (ray://)"
@@ -103,35 +91,45 @@ class Cluster:
     def _start(self, cpus: float, runtime_env: dict[str, Any] | None) -> None:
         usual = tempfile.gettempdir()
         parent = usual if len(usual) <= _LONGEST else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix="codedgrad-", dir=parent))
+        folder = tempfile.mkdtemp(prefix="codedgrad-", dir=parent)
+        self._guard = Guard(folder)
         with _of_this_machine(), _quietly():
             self._init(
                 "a Ray cluster of this machine cannot be started",
-                f"reading the logs in {self._folder}, or a machine less busy",
+                "a machine less busy, or `ray start --head`, which says more",
                 address="local",
                 num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
                 include_dashboard=False,
                 logging_level=logging.ERROR,
                 runtime_env=runtime_env,
                 _node_ip_address=_LOOPBACK,
-                _temp_dir=str(self._folder),
+                _temp_dir=folder,
                 _system_config=_SYSTEM,
             )
 
     def _join(self, address: str, runtime_env: dict[str, Any] | None) -> None:
         advice = "`ray status` on the cluster's head, or `ray start --head` to start it"
         problem = f"there is no Ray cluster at {address}"
-        silence = _knock(address)
+        silence = knock(address)
         if silence:
             raise EngineFailed(f"{problem}: {silence}", advice)
         # Ray waits for minutes, and ends the process that does: so ask in another one
-        answer = ask([sys.executable, "-c", _JOIN, address], _ANSWER)
+        answer = ask([sys.executable, "-c", JOIN, address], _ANSWER)
+        if is_refused(answer):
+            problem = f"the Ray cluster at {address} has another token than we have"
+            raise EngineFailed(problem, _TOKEN)
         if answer.code != 0:
             silence = f"no answer within {_ANSWER:g} s"
             said = silence if answer.code is None else answer.last
             raise EngineFailed(f"{problem}: {said}", advice)
         with _quietly():
-            self._init(problem, advice, address=address, runtime_env=runtime_env)
+            self._init(
+                problem,
+                advice,
+                address=address,
+                logging_level=logging.ERROR,
+                runtime_env=runtime_env,
+            )
 
     def _init(self, problem: str, advice: str, **how: Any) -> None:
         try:
@@ -148,8 +146,8 @@ class Cluster:
             each = ", ".join(f"{amount:g} {name}" for name, amount in resources.items())
             has = json.dumps({k: self._total(k, nodes) for k in resources})
             problem = (
-                f"{workers} workers with {each} each are wanted, the cluster of "
-                f"{len(nodes)} hosts has room for {room:g} ({has})"
+                f"{workers} workers with {each} each are wanted, the cluster has "
+                f"room for {room:g} (hosts: {len(nodes)}, all in all {has})"
             )
             raise EngineFailed(problem, "fewer workers, or less resources_per_worker")
 
@@ -160,30 +158,10 @@ class Cluster:
         """End what was started and leave what was joined."""
         if self.is_users:
             return
-        if self._folder is not None:
-            self._processes = descendants(os.getpid(), str(self._folder))
         with _quietly():
             self.ray.shutdown()
-        _see_gone(self._processes)
-        if self._folder is not None:
-            shutil.rmtree(
-                self._folder, ignore_errors=True
-            )  # a log may be being written
-
-
-def _knock(address: str) -> str:
-    """Return why nobody can be at an address; empty if there may be somebody."""
-    if address == "auto":
-        return ""
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        return "an address is HOST:PORT, auto or local"
-    where = parts["host"].strip("[]"), int(parts["port"])
-    try:
-        socket.create_connection(where, _KNOCK).close()
-    except (OSError, OverflowError) as error:
-        return getattr(error, "strerror", None) or str(error)
-    return ""
+        if self._guard is not None:
+            self._guard.dismiss()
 
 
 def _fitting(has: Mapping[str, float], needs: Mapping[str, float]) -> float:
@@ -226,55 +204,3 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-# -- processes -------------------------------------------------------------------------
-
-
-def descendants(pid: int, named: str) -> dict[int, str]:
-    """Return the children of a process whose command names something, and all theirs.
-
-    With each comes when it was started, by which it is known from a later one of the
-    same number. Empty where the system has no `/proc`.
-    """
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
-    found: dict[int, str] = {}
-    todo = [child for child in children.get(pid, []) if named in _command(child)]
-    while todo:
-        one = todo.pop()
-        found[one] = _started(one)
-        todo += children.get(one, [])
-    return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """Return when a process was started; empty if it is no more than a name."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _see_gone(processes: Mapping[int, str]) -> None:
-    """Wait for the end of processes, and end those that do not."""
-    deadline = time.monotonic() + _GONE
-    left = {pid: at for pid, at in processes.items() if at and _started(pid) == at}
-    while left and time.monotonic() < deadline:
-        time.sleep(0.01)
-        left = {pid: at for pid, at in left.items() if _started(pid) == at}
-    for pid in left:
-        _log.info("process %d of Ray's did not end by itself", pid)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)

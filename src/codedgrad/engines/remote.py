@@ -34,6 +34,7 @@ from codedgrad.engines.far_rows import FarRows
 from codedgrad.engines.fleet import Fleet
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS, Shape
+from codedgrad.engines.pace import Pace
 from codedgrad.engines.port import FairPort, Port
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
@@ -148,6 +149,8 @@ class Remote(Fleet):
         self.fetched = self.carried = 0
         self._transport = transport
         self._ports: dict[int, Port[_Trip]] = {}
+        self._alerted: dict[int, int] = {}  # by port, the trip that comes next
+        self._pace = Pace()  # of all ports but the root's
         self._trips: dict[int, tuple[_Trip, tuple[int, ...], int]] = {}
         self._keys = 0
         self._link: Link | None = None
@@ -254,7 +257,8 @@ class Remote(Fleet):
         if to not in self._ports:
             shared = self._link if to == ROOT else None
             workers = len(self._lanes)
-            self._ports[to] = FairPort(shared, workers) if shared else Port()
+            pace = Pace() if to == ROOT else self._pace
+            self._ports[to] = FairPort(shared, workers) if shared else Port(pace=pace)
         return self._ports[to]
 
     def _admit(self, to: int) -> None:
@@ -262,10 +266,15 @@ class Remote(Fleet):
         port = self._port(to)
         for trip in port.admit(self.now()):
             self._go(trip)
-        again = port.look_again
-        if again is not None and self._looks.get(to, -1.0) < self.now():
+        soon = port.next_up
+        if soon is not None and self._alerted.get(to) != soon.key:
+            self._alerted[to] = soon.key
+            self._transport.alert(soon.sender)
+        now = self.now()
+        again, planned = port.look_again(now), self._looks.get(to, -1.0)
+        if again is not None and not now < planned <= again:
             self._looks[to] = again
-            self._plan(again - self.now(), lambda: self._admit(to))
+            self._plan(again - now, lambda: self._admit(to))
 
     def _go(self, trip: _Trip) -> None:
         rows = self._rows.leave(trip.sent.cuts)

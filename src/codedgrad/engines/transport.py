@@ -109,6 +109,14 @@ class Transport(Protocol):
         """
         ...
 
+    def alert(self, agent: int) -> None:
+        """Let an agent know that a sum of its will soon be asked for.
+
+        So that one which looks only now and then looks more often. Nothing may come of
+        it, and a transport whose agents hear at once does nothing here.
+        """
+        ...
+
     def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
         """Bring `sum(rows)` of an agent to the root: `Fetched`, with this key."""
         ...

