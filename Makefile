@@ -8,12 +8,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests with processes of their own, which want the machine for themselves.
 PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
-	tests/test_benchmarks.py
+	tests/test_benchmarks.py tests/test_lab.py tests/cluster
 
 # All others, two files at a time: what the tests of a file share is made once.
 ALONE := --numprocesses=2 --dist=loadfile $(PROCESSES:%=--ignore=%)
 
-.PHONY: help demo test coverage check bench soak clean always
+.PHONY: help demo test coverage check bench lab soak clean always
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -55,6 +55,10 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/replan.py
 	$(BIN)/python benchmarks/auto.py --quick
 	$(BIN)/python benchmarks/auto_live.py
+	$(BIN)/python benchmarks/elsewhere.py
+
+lab: .venv/dev ## the network lab: hosts on this machine (root and iproute2)
+	@$(BIN)/python benchmarks/lab $(ARGS)
 
 soak: .venv/dev ## the random tests, for many more draws
 	@$(BIN)/python -m pytest --hypothesis-profile=soak --timeout=3600 \

@@ -46,8 +46,11 @@ class Cluster:
         environment: Of every process that has to do with it.
     """
 
-    def __init__(self, lab: Lab, hosts: Sequence[Host], cpus: int) -> None:
-        self.lab, self.hosts, self._cpus = lab, list(hosts), cpus
+    def __init__(
+        self, lab: Lab, hosts: Sequence[Host], cpus: int, head_cpus: int
+    ) -> None:
+        self.lab, self.hosts = lab, list(hosts)
+        self._cpus, self._head_cpus = cpus, head_cpus
         self.address = f"{hosts[0].address}:{PORT}"
         token = lab.folder / "token"
         token.write_text(secrets.token_hex(32))
@@ -76,7 +79,8 @@ class Cluster:
 
     def _try_start(self, host: Host, said: Path, patience: float = 120.0) -> bool:
         words = [str(RAY), "start", f"--node-ip-address={host.address}"]
-        words += [f"--num-cpus={self._cpus}", f"--object-store-memory={STORE}"]
+        cpus = self._head_cpus if host is self.hosts[0] else self._cpus
+        words += [f"--num-cpus={cpus}", f"--object-store-memory={STORE}"]
         words.append(f'--resources={{"{host.name}": 1}}')  # to be placed by name
         words.append("--disable-usage-stats")
         if host is self.hosts[0]:
@@ -124,12 +128,22 @@ class Cluster:
 
 @contextlib.contextmanager
 def ray_cluster(
-    lab: Lab, hosts: Sequence[Host] | None = None, cpus: int = 1
+    lab: Lab,
+    hosts: Sequence[Host] | None = None,
+    cpus: int = 1,
+    head_cpus: int | None = None,
 ) -> Iterator[Cluster]:
-    """Start Ray in hosts of a lab, all if none are given; end all of it afterwards."""
+    """Start Ray in hosts of a lab, and end all of it afterwards.
+
+    Args:
+        lab: Where the hosts are.
+        hosts: The first is the head; all of the lab if none are given.
+        cpus: Of every host, as Ray is told.
+        head_cpus: Of the head, if it is to have others; 0: nothing is placed there.
+    """
     hosts = lab.hosts if hosts is None else hosts
     SESSIONS.mkdir(exist_ok=True)  # to mount over
-    cluster = Cluster(lab, hosts, cpus)
+    cluster = Cluster(lab, hosts, cpus, cpus if head_cpus is None else head_cpus)
     try:
         cluster.start(hosts[0])
         with ThreadPoolExecutor(AT_A_TIME) as starters:

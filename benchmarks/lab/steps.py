@@ -2,13 +2,13 @@
 
     steps.py --size 1000000 --steps 4 star gc tree cr
 
-Prints one line of JSON for every scheme and step: the seconds from its start to the sum,
-those of them that were left when half of the workers had computed, the bytes that came
-to the root's interface meanwhile and in how many sums, and who was heard. Every sum is
-checked.
+Prints one line of JSON for every scheme and step: the seconds from its start to the
+sum, those of them that were left when half of the workers had computed, the bytes that
+came to the root's interface meanwhile and in how many sums, and who was heard. Every
+sum is checked, unless its scheme is not exact.
 
-Workers compute next to nothing, and have few parameters, so that what is measured is the
-way of the sums; `--parameters` gives them more.
+Workers compute next to nothing, and have few parameters, so that what is measured is
+the way of the sums; `--parameters` gives them more.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ SCHEMES: dict[str, Callable[[int], Scheme]] = {
     "star": partial(build, "uncoded"),
     "gc": lambda n: Coded("gc", repetition(n), Counted(n - n // 4)),
     "gc, first of a group": lambda n: Coded("gc", repetition(n), Decodable()),
+    "first four": partial(build, "ignore(4)"),
     "tree": partial(build, "coded_reduce(4, 0)"),
     "cr": partial(build, "coded_reduce(4, 1, inner=cyclic, rule=threshold)"),
     "cr, first of a pair": partial(build, "coded_reduce(4, 1)"),
@@ -116,10 +117,10 @@ def run(scheme: Scheme, options: argparse.Namespace, name: str) -> None:
     size = options.size // 4 - 2
     kinds = {"dtype": "float32", "parameters_dtype": "float32"}
     layout = Layout(max(1, options.parameters // 4), size, **kinds)
-    engine, watch = Mpi(), Watch()
+    engine, watch, exact = Mpi(), Watch(), name != "first four"
     if options.uplink:
-        seconds = [float(one) for one in options.seconds.split(",")]
-        engine.share(Link(options.uplink, seconds=tuple(seconds)))
+        seconds = tuple(float(one) for one in options.seconds.split(","))
+        engine.share(Link(options.uplink, seconds=seconds))
     try:
         driver = Driver(engine, scheme, layout, watch=watch)
         begun = time.monotonic()
@@ -141,7 +142,7 @@ def run(scheme: Scheme, options: argparse.Namespace, name: str) -> None:
             }
             print(json.dumps(said), flush=True)
             expected = scheme.parts * (scheme.parts + 1) / 2
-            if not np.allclose(sum_.vector, expected, rtol=1e-4):
+            if exact and not np.allclose(sum_.vector, expected, rtol=1e-4):
                 raise SystemExit(f"{name}: a wrong sum")
     finally:
         engine.close()

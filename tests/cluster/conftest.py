@@ -13,6 +13,6 @@ CPUS = 6
 def ray_cluster() -> Iterator[Cluster]:
     """A cluster of this machine with room for 6 workers, to which we are connected."""
     pytest.importorskip("ray")
-    cluster = Cluster(None, CPUS, None)
+    cluster = Cluster("local", CPUS, None)
     yield cluster
     cluster.close()

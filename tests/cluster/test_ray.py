@@ -173,6 +173,21 @@ def test_too_little_room_is_said_at_once_and_the_connection_stays(
     assert ray_cluster.ray.is_initialized()
 
 
+def test_an_address_of_another_cluster_than_the_connections_is_warned_of(
+    ray_cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = ray_cluster.ray.get_runtime_context().gcs_address
+    for address in (None, "auto", there):
+        Cluster(address, 1.0, None).close()
+    assert caplog.messages == []
+    Cluster("head:6379", 1.0, None).close()
+    assert caplog.messages == [
+        f"the script is connected to the Ray cluster at {there}, which is used; "
+        "address='head:6379' is not"
+    ]
+    assert ray_cluster.ray.is_initialized()
+
+
 @pytest.mark.parametrize("amount", [-1, float("nan")])
 def test_less_than_nothing_is_refused(amount: float) -> None:
     with pytest.raises(InvalidScenario, match="resources_per_worker: CPU is"):

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import codedgrad as cg
+from codedgrad.engines.ray_cluster import _LONGEST
+from codedgrad.engines.ray_guard import members, sweep
 from codedgrad.torch import Checkpoints, Job
 from codedgrad.torch.checkpoint import Shelf
 from codedgrad.torch.tree import flatten
@@ -30,7 +33,11 @@ from codedgrad.trace import read_run
 HANG = 60.0  # seconds; only a hang takes so long
 TOTAL = 80
 EVERY = 5  # steps from a checkpoint to the next
+TOLD = 2 * EVERY + 2  # the step in which the script is told to stop
+FOLDER = "cg-".ljust(_LONGEST - len("/tmp/12345678"), "-")  # as long as it may be
 FOR_EVER = 10**6  # steps
+
+pytestmark = pytest.mark.timeout(300)  # where the machine is busy otherwise
 
 
 # -- the script ------------------------------------------------------------------------
@@ -69,6 +76,12 @@ def train(
         then()
 
 
+def stop(step: int) -> None:
+    """Send SIGTERM in the midst of an update."""
+    if step == TOLD:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def fail() -> None:
     raise ValueError("in the user's own code")
 
@@ -91,11 +104,13 @@ class Life:
     Attributes:
         steps: Those it has done.
         pids: It, and all processes below it that were noted.
+        modes: Of the folders in which it keeps its cluster.
         code: Its exit code.
     """
 
     def __init__(self, base: Path, name: str, *words: str) -> None:
-        self.temporary = Path(tempfile.mkdtemp(prefix="cg-", dir="/tmp"))
+        self.temporary = Path(tempfile.mkdtemp(prefix=FOLDER, dir="/tmp"))
+        self.modes: list[int] = []
         self.folder = base / "run"
         self.errors = base / f"{name}.err"
         self.steps: list[int] = []
@@ -120,6 +135,8 @@ class Life:
             self.steps.append(int(line))
             if self.steps[-1] >= step:
                 self.pids |= below(self.process.pid)
+                folders = self.temporary.glob("codedgrad-*")
+                self.modes = [stat.S_IMODE(path.stat().st_mode) for path in folders]
                 return
         pytest.fail(self.errors.read_text())
 
@@ -224,6 +241,11 @@ def lives(
         os.killpg(life.process.pid, signal.SIGINT)
         life.ends()
 
+    def terminated() -> None:
+        life = live("terminated", tmp_path_factory.mktemp("terminated"))
+        life.until(3)
+        life.ends()
+
     def starting() -> None:
         life = live("starting", tmp_path_factory.mktemp("starting"), "-c", STARTS)
         life.one_of("/raylet/raylet")
@@ -231,14 +253,16 @@ def lives(
         life.ends()
 
     try:
-        together([killed, interrupted, starting], at_once=2)
+        together([killed, interrupted, terminated, starting], at_once=2)
         yield lives
     finally:
         for life in lives.values():
             life.close()
 
 
-ALL = pytest.mark.parametrize("name", ["killed", "resumed", "interrupted", "starting"])
+ALL = pytest.mark.parametrize(
+    "name", ["killed", "resumed", "interrupted", "terminated", "starting"]
+)
 
 
 @ALL
@@ -249,6 +273,24 @@ def test_no_process_and_no_file_of_its_cluster_is_left(
     assert len(life.pids) >= (3 if name == "starting" else 12)  # of Ray and of ours
     assert life.left == []
     assert list(life.temporary.glob("codedgrad-*")) == []
+
+
+@pytest.mark.parametrize("name", ["killed", "interrupted"])
+def test_nobody_else_may_enter_the_folder_of_its_cluster(
+    lives: dict[str, Life], name: str
+) -> None:
+    assert lives[name].modes == [0o700]
+
+
+def test_sigterm_in_the_midst_of_an_update_leaves_a_checkpoint_of_that_step(
+    lives: dict[str, Life],
+) -> None:
+    life = lives["terminated"]
+    assert life.code == 128 + signal.SIGTERM
+    assert life.steps[-1] == TOLD
+    newest = Shelf(life.folder / "checkpoints").newest()
+    assert newest is not None
+    assert newest[0] == TOLD + 1
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_end_to_the_last_bit(
@@ -288,12 +330,49 @@ def test_a_script_ends_as_any_other_would(
     assert lives[name].errors.read_text().rstrip().endswith(last)
 
 
+# -- the guard -------------------------------------------------------------------------
+
+
+def test_readers_of_its_files_and_forks_of_the_root_are_no_part_of_a_cluster(
+    tmp_path: Path,
+) -> None:
+    folder, waits = tmp_path / "cluster", [sys.executable, "-c", "input()"]
+    folder.mkdir()
+    with (
+        (folder / "log").open("w") as log,
+        (folder / "log").open() as copy,
+        (folder / f"core_{os.getpid()}.log").open("w") as roots,
+    ):
+        processes = [
+            subprocess.Popen([*waits, *words], stdin=subprocess.PIPE, **how)
+            for words, how in [
+                ([], {"stdout": log}),
+                ([f"--temp-dir={folder}/session"], {}),
+                ([f"{folder}/log"], {"pass_fds": [copy.fileno()]}),
+                ([], {"stdout": roots}),
+            ]
+        ]
+        try:
+            writes, told, reads, forked = processes
+            found = members(str(folder), os.getpid())
+            assert set(found) == {writes.pid, told.pid}
+            sweep(str(folder), os.getpid())
+            assert writes.wait(HANG) == told.wait(HANG) == -signal.SIGKILL
+            assert reads.poll() is forked.poll() is None
+            assert not folder.exists()
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+
+
 if __name__ == "__main__":
     folder, name = sys.argv[1:]
     is_last = name == "resumed"
-    train(
-        folder,
-        TOTAL if is_last else FOR_EVER,
-        told=lambda step: print(step, flush=True),
-        then=fail,
-    )
+
+    def told(step: int) -> None:
+        print(step, flush=True)
+        if name == "terminated":
+            stop(step)
+
+    train(folder, TOTAL if is_last else FOR_EVER, told=told, then=fail)

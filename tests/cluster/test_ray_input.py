@@ -50,10 +50,12 @@ from codedgrad.schemes import uncoded
 def gradient(x, part, step):
     return 0.0, 1.0, x - part
 
-engine = Ray(sys.argv[1])
+engine = Ray(*sys.argv[1:])
 run = train(gradient, np.zeros(2), uncoded(2), steps=2, rate=0.5, engine=engine)
 print(*run.parameters, ray.is_initialized())
 """
+
+pytestmark = pytest.mark.timeout(300)  # where the machine is busy otherwise
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def scripts(
         "wrong token": ([*example, there], {**inside, "RAY_AUTH_TOKEN": "0" * 64}),
         "too many": ([*example, there, "--workers", "50"], inside),
         "joins": (["-c", JOINS, there], inside),
+        "told where": (["-c", JOINS], {**inside, "RAY_ADDRESS": there}),
     }
     runs = [lambda words=words, v=v: run(words, v) for words, v in calls.values()]
     return dict(zip(calls, together(runs, at_once=3), strict=True))
@@ -134,9 +137,9 @@ def scripts(
         ),
         (
             "wrong token",
-            r"the Ray cluster at 127\.0\.0\.1:\d+ has another token than we have; "
-            "try that of its head in ~/.ray/auth_token, "
-            "or RAY_AUTH_TOKEN_PATH set to it",
+            r"the Ray cluster at 127\.0\.0\.1:\d+ wants a token that we do not "
+            "have; try RAY_AUTH_MODE=token, and the token of its head in "
+            "~/.ray/auth_token, or RAY_AUTH_TOKEN_PATH set to it",
         ),
         (
             "too many",
@@ -165,10 +168,11 @@ def test_what_is_no_address_is_said_to_be_none(scripts: dict[str, Said]) -> None
     assert (found.code, found.err) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["joins", "told where"])
 def test_a_cluster_that_is_there_is_joined_and_left(
-    scripts: dict[str, Said], ray_cluster: Cluster
+    scripts: dict[str, Said], ray_cluster: Cluster, name: str
 ) -> None:
-    found = scripts["joins"]
+    found = scripts[name]
     assert found.out.split() == ["0.375", "0.375", "False"], found.err
     assert found.code == 0
     assert ray_cluster.ray.is_initialized()

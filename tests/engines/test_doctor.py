@@ -26,7 +26,8 @@ Launcher = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -201,6 +202,17 @@ def test_a_cluster_is_asked_for_its_hosts(monkeypatch: pytest.MonkeyPatch) -> No
         found = ray(Looking(address, limit=100))
     assert found.state == "ok", found
     assert found.reason.endswith(f"{address}: hosts 3, CPUs 24")
+
+
+def test_a_cluster_that_wants_another_token_is_told_from_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = "raise OSError('Unauthenticated: InvalidAuthToken')"
+    monkeypatch.setattr("codedgrad.engines.doctor_ray._CLUSTER", script)
+    found = ray(Looking("auto", limit=100))
+    assert found.state == "broken"
+    assert found.reason.endswith("at auto: it wants a token that we do not have")
+    assert found.advice.startswith("RAY_AUTH_MODE=token, and the token of its head")
 
 
 def test_a_cluster_that_does_not_answer_is_broken(

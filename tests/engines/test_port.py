@@ -154,6 +154,25 @@ def test_a_fair_port_gives_all_their_turn_where_the_first_would_have_them_all() 
     assert min(served(fair, 30)) >= 8
 
 
+def test_a_fair_port_starves_nobody_however_slow_and_treats_equals_alike() -> None:
+    seconds = (1.0, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0, 4.0)
+    fair = FairPort[Item](Link("fair", seconds=seconds), workers=8)
+    heard, now, key = [0] * 8, 0.0, 0
+    for _ in range(400):
+        for sender in range(8):
+            key += 1
+            fair.put(Item(sender, key))
+        for _ in range(4):  # a step takes four, and calls the others off
+            (item,) = fair.admit(now)
+            now += seconds[item.sender]
+            fair.done(item, now)
+            heard[item.sender] += 1
+        fair.clear(keep=lambda item: False)
+    assert min(heard[:4]) > 0.8 * max(heard[:4])
+    assert min(heard[4:]) > 0.8 * max(heard[4:])
+    assert 4 <= heard[0] / heard[4] < 20
+
+
 def test_a_fair_port_lets_everything_in_that_is_not_called_off() -> None:
     fair = FairPort[Item](Link("fair", seconds=(1.0, 2.0, 4.0)), workers=3)
     items = of(0, 1, 2, 0, 1, 2)
@@ -170,8 +189,8 @@ def test_a_fair_port_lets_everything_in_that_is_not_called_off() -> None:
 def settled(cost: Callable[[int], float]) -> int:
     """Return how many a port lets in at a time, when it has tried that out."""
     port, now, key = Port[Item](), 0.0, 0
-    for _ in range(25):
-        for sender in range(16):
+    for _ in range(7):
+        for sender in range(64):
             key += 1
             port.put(Item(sender, key))
         inside = port.admit(now)
@@ -179,7 +198,7 @@ def settled(cost: Callable[[int], float]) -> int:
             now += cost(len(inside))
             port.done(inside.pop(0), now)
             inside += port.admit(now)
-    for sender in range(16):
+    for sender in range(64):
         port.put(Item(sender, 10_000 + sender))
     return len(port.admit(now))
 

@@ -9,7 +9,7 @@ import sys
 from codedgrad.engines.asking import Answer
 from codedgrad.engines.examining import Finding, Looking, ask_python, step
 from codedgrad.engines.extras import EXTRAS
-from codedgrad.engines.ray_address import JOIN, is_address, is_refused, knock
+from codedgrad.engines.ray_address import JOIN, is_address, is_refused, knock, to_try
 
 __all__ = ["is_address", "ray"]
 
@@ -44,12 +44,13 @@ def _cluster(found: Finding, address: str, looking: Looking) -> Finding:
     answer = Answer(1, "", problem)
     if not problem:
         answer = ask_python(_CLUSTER, looking.limit, address)
+        advice = to_try(advice, answer)
     if answer.code == 0:
         hosts, cores = json.loads(answer.out.splitlines()[-1])
         reason = f"{found.reason}; {address}: hosts {hosts}, CPUs {cores:g}"
         return Finding("ray", "ok", reason)
     why = answer.last if answer.code else f"no answer within {looking.limit:g} s"
     if is_refused(answer):
-        why = "it has another token"
+        why = "it wants a token that we do not have"
     reason = f"{found.reason}; no cluster at {address}: {why}"
     return Finding("ray", "broken", reason, advice, detail=answer.out + answer.err)

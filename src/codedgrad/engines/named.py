@@ -7,7 +7,7 @@ from typing import Any
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["NAMES", "engine_named"]
+__all__ = ["NAMES", "engine_named", "engine_of"]
 
 NAMES = ("local", "ray", "mpi", "here")
 """Processes of this machine; a Ray cluster; ranks of MPI; this process alone."""
@@ -19,7 +19,8 @@ def engine_named(name: str, address: str | None = None) -> Engine:
     Args:
         name: One of `NAMES`.
         address: Of a Ray cluster that is there, such as "auto" or "10.0.0.1:6379";
-            None: Ray starts one of its own, on this machine. Others have none.
+            "local": Ray starts one of its own, on this machine; None: the one that
+            `RAY_ADDRESS` names, or else "local". Others have none.
 
     Raises:
         InvalidScenario: If there is no such engine, or it has no address.
@@ -40,6 +41,30 @@ def engine_named(name: str, address: str | None = None) -> Engine:
         problem = f"is {address!r}, but engine={name!r} has none"
         raise InvalidScenario("address", problem, 'engine="ray"')
     return _made(name, address)
+
+
+def engine_of(engine: Engine | str, address: str | None = None) -> Engine:
+    """Return an engine that may have been named only.
+
+    Args:
+        engine: An engine, or the name of one.
+        address: As in `engine_named`; an engine that is made has its own.
+
+    Raises:
+        InvalidScenario: If there is no such engine, or it has no address.
+        EngineFailed: If what it needs is not installed.
+
+    Example:
+        >>> made = engine_of("here")
+        >>> engine_of(made) is made
+        True
+    """
+    if isinstance(engine, str):
+        return engine_named(engine, address)
+    if address is not None:
+        problem = f"is {address!r}, but the engine is made already"
+        raise InvalidScenario("address", problem, 'engine="ray"')
+    return engine
 
 
 def _made(name: str, address: str | None) -> Engine:

@@ -72,7 +72,7 @@ class Stretch:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._since: float | None = None  # None: nothing is on its way
-        self._count = 0
+        self._count, self._came = 0, 0.0
         self._is_pressed = self._is_void = False
         self.width = pace.width()
 
@@ -83,20 +83,24 @@ class Stretch:
             self._is_pressed = self._is_void = False
         self._is_pressed |= inside + waiting > 1
 
-    def came(self, inside: int, now: float, *, is_slow: bool) -> None:
-        """Note that one has come, or never will; so many are on their way still.
+    def came(self, left: int, now: float, *, is_slow: bool) -> None:
+        """Note that one has come, or never will.
 
         Args:
-            inside: How many.
+            left: How many are on their way, or wait.
             now: Seconds.
             is_slow: Whether it, or another one, took so long that others were let in.
         """
         self._count += 1
+        self._came = now
         self._is_void |= is_slow
-        if inside and self._count < _LONGEST:
-            return
+        if not left or self._count == _LONGEST:
+            self.end()
+
+    def end(self) -> None:
+        """End it with the last one that has come."""
         if self._since is not None and self._is_pressed and self._count > 1:
             if not self._is_void:
-                self._pace.learn(self.width, (now - self._since) / self._count)
+                self._pace.learn(self.width, (self._came - self._since) / self._count)
             self.width = self._pace.width()
         self._since = None

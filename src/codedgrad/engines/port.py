@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Generic, Protocol, TypeVar
 
@@ -28,6 +29,7 @@ __all__ = ["FairPort", "Port", "Sending"]
 _RECENT = 32  # whose times say what is usual
 _SLOWER = 3.0  # times what is usual: a slow link
 _FIRST = 2.0  # seconds that one is given before anything is known
+_CLAIMS = 2.0  # of the fastest sender, at most; of others as many as weigh the same
 _LEAST = 0.005  # seconds, below which nothing is slow
 
 
@@ -82,15 +84,18 @@ class Port(Generic[T]):
         """Note that something has come in, or never will."""
         sender, since = self._inside.pop(item.key, (-1, now))
         if sender >= 0:
-            usual = self.usual
-            slow = any(now >= at + usual for at in (since, *self._since()))
+            ends = since + self._given(sender), *self._ends()
+            slow = any(now >= end for end in ends)
             self._took.append(now - since)
             self._last[sender] = now - since
-            self._stretch.came(len(self._inside), now, is_slow=slow)
+            left = len(self._inside) + len(self._waiting)
+            self._stretch.came(left, now, is_slow=slow)
 
     def clear(self, keep: Callable[[T], bool]) -> None:
         """Let those go who wait, unless they are to be kept."""
         self._waiting = [item for item in self._waiting if keep(item)]
+        if not self._inside and not self._waiting:
+            self._stretch.end()
 
     @property
     def next_up(self) -> T | None:
@@ -107,10 +112,7 @@ class Port(Generic[T]):
         senders = {sender for sender, _ in self._inside.values()}
         if all(item.sender in senders for item in self._waiting):
             return None
-        usual = self.usual
-        return min(
-            (at + usual for at in self._since() if at + usual > now), default=None
-        )
+        return min((end for end in self._ends() if end > now), default=None)
 
     @property
     def usual(self) -> float:
@@ -121,15 +123,20 @@ class Port(Generic[T]):
 
     def _next(self, now: float) -> T | None:
         usual = self.usual
-        busy = sum(now < since + usual for since in self._since())
+        busy = sum(now < end for end in self._ends())
         if busy >= (self._width or self._stretch.width):
             return None
         senders = {sender for sender, _ in self._inside.values()}
         ready = [item for item in self._waiting if item.sender not in senders]
         return self._choose(ready, usual) if ready else None
 
-    def _since(self) -> list[float]:
-        return [since for _, since in self._inside.values()]
+    def _ends(self) -> list[float]:
+        """Return when each of those inside no longer counts."""
+        return [since + self._given(sender) for sender, since in self._inside.values()]
+
+    def _given(self, sender: int) -> float:
+        """Return the seconds that one is given before it no longer counts."""
+        return self.usual
 
     def _choose(self, ready: list[T], usual: float) -> T:
         return self._likely(ready, usual)
@@ -142,7 +149,9 @@ class FairPort(Port[T]):
     """Lets things in as a shared link grants it.
 
     A claim to the link is a sender's, not a message's: one whose message was called off
-    because the step was over has its claim still, and so its turn comes.
+    because the step was over has its claim still, and another one for the next message,
+    so that its turn comes, the later the slower it is. Whoever has
+    its turn has the link to itself for as long as it takes, as slow as it may be.
 
     Args:
         link: How it is shared out.
@@ -150,9 +159,14 @@ class FairPort(Port[T]):
     """
 
     def __init__(self, link: Link, workers: int) -> None:
-        super().__init__()
-        self._credits: Credits[int] = link.credits(workers)
+        super().__init__(width=1)
         self._rates = link.rates(workers)
+        fastest = max(self._rates)
+        self._most = [_CLAIMS * fastest / rate for rate in self._rates]
+        if link.V is None:  # all claims are admitted: their number is limited here
+            beta = link.beta or 1.0 / fastest
+            link = replace(link, beta=beta, V=2.0 * max(self._most) / beta)
+        self._credits: Credits[int] = link.credits(workers)
         self._claims: dict[int, int] = {}  # claim -> whose
         self._granted: list[int] = []  # to whom, in order
         self._made = 0
@@ -160,12 +174,14 @@ class FairPort(Port[T]):
     def put(self, item: T) -> None:
         """Let something wait for its turn."""
         super().put(item)
-        wanted = sum(other.sender == item.sender for other in self._waiting)
         held = [*self._claims.values(), *self._granted].count(item.sender)
-        if held < wanted:
+        if held < self._most[item.sender]:
             self._made += 1
             self._claims[self._made] = item.sender
             self._credits.offer(item.sender, self._made, size=1.0)
+
+    def _given(self, sender: int) -> float:
+        return max(_FIRST, self.usual, _SLOWER * self._last.get(sender, 0.0))
 
     def _choose(self, ready: list[T], usual: float) -> T:
         """Return what is granted first of what could be let in."""

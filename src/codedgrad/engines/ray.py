@@ -116,6 +116,11 @@ class RayTransport:
         """The process id of every actor; 0 for one that is not there."""
         return tuple(seat.pid for seat in self._seats)
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The id of the Ray node of every actor; empty for one that is not there."""
+        return tuple(seat.node if seat.life else "" for seat in self._seats)
+
     # -- what `Remote` calls ---------------------------------------------------------
 
     def open(self, setup: bytes, agents: int) -> None:
@@ -331,8 +336,9 @@ class Ray(Remote):
 
     Args:
         address: `HOST:PORT` of a cluster, `auto` for the one this machine belongs to;
-            None or `local`: a cluster of this machine alone, that ends with the engine.
-            If the script has called `ray.init`, that connection is used, and kept.
+            `local`: a cluster of this machine alone, that ends with the engine; None:
+            what `RAY_ADDRESS` says, or else `local`. If the script has called
+            `ray.init`, that connection is used, and kept, whatever is said here.
         resources_per_worker: What Ray is to set aside for each, one `CPU` by default.
             With a `GPU` Ray shows a worker its own alone; that is not tested.
         runtime_env: What Ray is to prepare for workers, as `ray.init` takes it.
@@ -362,6 +368,11 @@ class Ray(Remote):
     def agent_pids(self) -> tuple[int, ...]:
         """The process id of every worker's actor; 0 for one that is not there."""
         return self._reach.pids
+
+    @property
+    def agent_nodes(self) -> tuple[str, ...]:
+        """The id of the Ray node of every actor; empty for one that is not there."""
+        return self._reach.nodes
 
 
 def _first_line(error: BaseException) -> str:

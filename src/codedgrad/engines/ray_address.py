@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 
 from codedgrad.engines.asking import Answer
 
-__all__ = ["JOIN", "is_address", "is_refused", "knock"]
+__all__ = ["JOIN", "is_address", "is_refused", "knock", "to_try"]
 
 JOIN = """
 import os, sys
@@ -18,6 +19,13 @@ ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
 """Joins a cluster; to be run by another process, which Ray ends if it cannot."""
 
 _ADDRESS = re.compile(r"auto|local|(?P<host>[^\s:/]+|\[.+\]):(?P<port>\d{1,5})")
+_REFUSAL = re.compile(
+    "unauthenticated|authentication ?error|auth_?token", re.IGNORECASE
+)
+_TOKEN = (
+    "RAY_AUTH_MODE=token, and the token of its head in ~/.ray/auth_token, "
+    "or RAY_AUTH_TOKEN_PATH set to it"
+)
 _KNOCK = 5.0  # seconds until a host answers
 
 
@@ -50,5 +58,19 @@ def knock(address: str) -> str:
 
 
 def is_refused(answer: Answer) -> bool:
-    """Whether a process that has run `JOIN` had another token than the cluster."""
-    return answer.code != 0 and "InvalidAuthToken" in answer.err
+    """Whether a process that has run `JOIN` had no token, or not the cluster's."""
+    return answer.code != 0 and _REFUSAL.search(answer.err) is not None
+
+
+def to_try(advice: str, answer: Answer) -> str:
+    """Return what to try where `JOIN` has failed: a token, if it is or may be that.
+
+    Args:
+        advice: What else there is to try.
+        answer: Of the process that has run it.
+    """
+    if is_refused(answer):
+        return _TOKEN
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+        return f"{advice}; if its token is another: {_TOKEN}"
+    return advice

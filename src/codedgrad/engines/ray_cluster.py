@@ -1,8 +1,9 @@
 """Finding a Ray cluster, or starting one of this machine, and letting go of it.
 
 A cluster of our own listens on this machine's loopback alone, has its files in a folder
-of its own, and ends with us. One that was there before is joined and left as it was; a
-connection that the user has made is used and not closed.
+that nobody else may enter, and ends with us. One that was there before is joined and
+left as it was; a connection that the user has made is used and not closed. Signals stay
+with whoever had them: Ray takes SIGTERM for itself, and ends the process where it is.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,17 +23,18 @@ from typing import Any
 
 from codedgrad.engines.asking import ask
 from codedgrad.engines.extras import extra
-from codedgrad.engines.ray_address import JOIN, is_refused, knock
+from codedgrad.engines.ray_address import JOIN, is_refused, knock, to_try
 from codedgrad.engines.ray_guard import Guard
 from codedgrad.errors import EngineFailed, InvalidScenario
 
 __all__ = ["Cluster", "options"]
 
+_log = logging.getLogger("codedgrad")
 _LOOPBACK = "127.0.0.1"
 _SYSTEM = {"worker_niceness": 0, "agent_register_timeout_ms": 60_000}
 _ANSWER = 20.0  # seconds for a cluster to answer, most of it to import Ray
-_LONGEST = 30  # characters of a folder's name that leave room for Ray's sockets
-_TOKEN = "that of its head in ~/.ray/auth_token, or RAY_AUTH_TOKEN_PATH set to it"
+_LONGEST = 22  # characters of a folder's name that leave room for Ray's sockets
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def options(resources: Mapping[str, float]) -> dict[str, Any]:
@@ -57,7 +61,8 @@ class Cluster:
     """A connection to Ray.
 
     Args:
-        address: Of a cluster; None: one of our own.
+        address: Of a cluster; "local": one of our own; None: `RAY_ADDRESS`, or else
+            "local".
         cpus: How many one of our own is to offer at least.
         runtime_env: What Ray is to prepare for the workers.
 
@@ -72,26 +77,38 @@ class Cluster:
         self.is_users = bool(ray.is_initialized())
         self._guard: Guard | None = None
         environment = dict(runtime_env) if runtime_env else None
-        if ray.util.client.ray.is_connected() or (address or "").startswith("ray://"):
+        where = address or os.environ.get("RAY_ADDRESS") or "local"
+        if ray.util.client.ray.is_connected() or where.startswith("ray://"):
             problem = "workers cannot be reached over a Ray client (ray://)"
             advice = 'running the script on a host of the cluster with address="auto"'
             raise EngineFailed(problem, advice)
         if self.is_users:
+            self._compare(address)
             return
         try:
-            if address in (None, "local"):
+            if where == "local":
                 self._start(cpus, environment)
             else:
-                assert address is not None
-                self._join(address, environment)
+                self._join(where, environment)
         except BaseException:
             self.close()
             raise
 
+    def _compare(self, address: str | None) -> None:
+        """Say so if the user's connection is to another cluster than is asked for."""
+        there = self.ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", there):
+            _log.warning(
+                "the script is connected to the Ray cluster at %s, which is used; "
+                "address=%r is not",
+                there,
+                address,
+            )
+
     def _start(self, cpus: float, runtime_env: dict[str, Any] | None) -> None:
         usual = tempfile.gettempdir()
         parent = usual if len(usual) <= _LONGEST else "/tmp"
-        folder = tempfile.mkdtemp(prefix="codedgrad-", dir=parent)
+        folder = tempfile.mkdtemp(prefix="codedgrad-", dir=parent)  # for us alone
         self._guard = Guard(folder)
         with _of_this_machine(), _quietly():
             self._init(
@@ -103,7 +120,7 @@ class Cluster:
                 logging_level=logging.ERROR,
                 runtime_env=runtime_env,
                 _node_ip_address=_LOOPBACK,
-                _temp_dir=folder,
+                _temp_dir=f"{folder}/r",  # which Ray opens to everybody
                 _system_config=_SYSTEM,
             )
 
@@ -115,9 +132,10 @@ class Cluster:
             raise EngineFailed(f"{problem}: {silence}", advice)
         # Ray waits for minutes, and ends the process that does: so ask in another one
         answer = ask([sys.executable, "-c", JOIN, address], _ANSWER)
+        advice = to_try(advice, answer)
         if is_refused(answer):
-            problem = f"the Ray cluster at {address} has another token than we have"
-            raise EngineFailed(problem, _TOKEN)
+            problem = f"the Ray cluster at {address} wants a token that we do not have"
+            raise EngineFailed(problem, advice)
         if answer.code != 0:
             silence = f"no answer within {_ANSWER:g} s"
             said = silence if answer.code is None else answer.last
@@ -133,7 +151,8 @@ class Cluster:
 
     def _init(self, problem: str, advice: str, **how: Any) -> None:
         try:
-            self.ray.init(**how)
+            with _signals_as_they_are():
+                self.ray.init(**how)
         except Exception as error:  # whatever Ray raises: of many kinds
             text = " ".join(str(error).split())
             raise EngineFailed(f"{problem}: {text}", advice) from None
@@ -196,6 +215,22 @@ def _of_this_machine() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _signals_as_they_are() -> Iterator[None]:
+    """Give signals back to whoever had them; in the main thread, where Ray takes them.
+
+    In between they are Ray's: it ends what it has begun to start.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _SIGNALS if is_main}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # else not of Python's making: it cannot be set
+                signal.signal(number, handler)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines.drive import Driver, refuse_oracle
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.granting import granted
-from codedgrad.engines.named import engine_named
+from codedgrad.engines.named import engine_of
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import JobFailed, StepGivenUp
 from codedgrad.jobs import Descent, Gradient, NumpyJob, Training, Update
@@ -33,6 +33,7 @@ def train(
     update: Update | None = None,
     evaluate: Callable[[NDArray[Any]], float] | None = None,
     engine: Engine | str = "local",
+    address: str | None = None,
     delays: Delays | Times | None = None,
     seed: int = 0,
     faults: FaultPlan | None = None,
@@ -58,6 +59,8 @@ def train(
         evaluate: Scores the parameters after every step; runs here.
         engine: What the workers are: "local", processes of this machine; "ray" or
             "mpi"; "here", none; or an engine. It is closed at the end.
+        address: Of a Ray cluster that is there, such as "auto"; None: `RAY_ADDRESS`,
+            or else of its own.
         delays: What every part is to take longer, to rehearse: a model, or times.
         seed: Of the delays.
         faults: What to do to workers on purpose.
@@ -88,8 +91,7 @@ def train(
     descent = Descent(parameters, steps, rate, update, evaluate, dtype, samples)
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)
-    engine = engine_named(engine) if isinstance(engine, str) else engine
-    engine = granted(engine, uplink)
+    engine = granted(engine_of(engine, address), uplink)
     times = _times(delays, steps, scheme.workers, seed)
     done: list[StepReport] = []
     with ExitStack() as stack:

@@ -28,8 +28,9 @@ from torch import nn
 from codedgrad import __version__
 from codedgrad.core import Command, Event, Link, Patience, Record, Scheme
 from codedgrad.delays import Delays, Times, draw
-from codedgrad.engines import Driver, Engine, FaultPlan, Sum, engine_named, granted
+from codedgrad.engines import Driver, Engine, FaultPlan, Sum, granted
 from codedgrad.engines.drive import refuse_oracle
+from codedgrad.engines.named import engine_of
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
 from codedgrad.torch.checkpoint import generators, restore_generators
@@ -94,7 +95,8 @@ def train(
         engine: What the workers are: "local", processes of this machine; "ray" or
             "mpi", those of a cluster; "here", none, for a debugger; or an engine. It
             is closed at the end.
-        address: Of a Ray cluster that is there, such as "auto"; None: of its own.
+        address: Of a Ray cluster that is there, such as "auto"; None: `RAY_ADDRESS`,
+            or else of its own.
         uplink: How the link to the root is shared out among finished messages: "fair",
             another policy, or a `Link`. None: first come, first served.
         unbiased: Divide by the samples of the whole step, and not by those decoded:
@@ -140,12 +142,7 @@ def train(
         problem = f"are {workers}, the scheme has {scheme.workers}"
         raise InvalidScenario("workers", problem, "to leave them out")
     refuse_oracle(scheme)
-    if isinstance(engine, str):
-        engine = engine_named(engine, address)
-    elif address is not None:
-        problem = f"is {address!r}, but the engine is made already"
-        raise InvalidScenario("address", problem, 'engine="ray"')
-    engine = granted(engine, uplink)
+    engine = granted(engine_of(engine, address), uplink)
     if delays is not None and not isinstance(delays, Times):
         delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
     with ExitStack() as stack:
