@@ -388,8 +388,8 @@ def draw(path: Path, story: Story) -> None:
     save(path.with_suffix(".csv"), rows)
     _, fig, axes = figure(8.0, 3.6)
     axes.plot([r["at"] for r in rows], [r["seconds"] for r in rows], ".", ms=3)
-    axes.set_yscale("log")
-    top = axes.get_ylim()[1]
+    top = 1.6 * max(row["seconds"] for row in rows)  # room for what is written there
+    axes.set_ylim(0.0, top)
     for at, name in story.marks[1:-1]:
         axes.axvline(at - begun, color="#999999", lw=0.8)
         axes.text(at - begun, top, f" {name}", rotation=90, va="top", fontsize=7)

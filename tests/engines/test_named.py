@@ -5,20 +5,21 @@ import pytest
 import torch
 from torch import nn
 
-import codedgrad as cg
 from codedgrad.engines import Here, train
 from codedgrad.engines.named import NAMES, engine_of
 from codedgrad.errors import InvalidScenario
 from codedgrad.schemes import uncoded
+from codedgrad.torch.job import Job
+from codedgrad.torch.train import train as train_model
 
 
 def gradient(x: np.ndarray, part: int, step: int) -> tuple[float, float, np.ndarray]:
     return 0.0, 1.0, x - part
 
 
-def job() -> cg.torch.Job:
+def job() -> Job:
     x = torch.ones(4, 1)
-    return cg.torch.Job(nn.Linear(1, 1), nn.MSELoss(), (x, x), batch_size=4)
+    return Job(nn.Linear(1, 1), nn.MSELoss(), (x, x), batch_size=4)
 
 
 def train_numpy(**where: object) -> None:
@@ -26,7 +27,7 @@ def train_numpy(**where: object) -> None:
 
 
 def train_torch(**where: object) -> None:
-    cg.torch.train(job, workers=2, **where)
+    train_model(job, workers=2, **where)
 
 
 def test_an_engine_that_is_made_is_taken_as_it_is() -> None:

@@ -1,7 +1,8 @@
-"""Which Ray cluster is meant, what to try where it lets nobody in, whose signals are."""
+"""Which Ray cluster is meant, what to try where it lets nobody in, and signals."""
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -85,10 +86,7 @@ def test_it_may_be_the_token_where_there_is_one(
 
 def test_signals_that_ray_takes_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with (
-        pytest.raises(OSError, match="no room"),
-        ray_cluster._signals_as_they_are(),
-    ):
+    with suppress(OSError), ray_cluster._signals_as_they_are():
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         raise OSError("no room")
     assert signal.getsignal(signal.SIGTERM) is before
