@@ -60,8 +60,11 @@ def predicted(setting: Setting, slow: bool) -> dict[str, float]:
     """Return the seconds of a step without compute, by hand."""
     n, layers, t_c = setting.workers, setting.layers, setting.t_c
     kept = CHILDREN - 1
-    # A slow inner host takes its children's messages in at its own rate.
-    path = (layers - 1) * CHILDREN * SLOWER + SLOWER if slow else layers * CHILDREN
+    path = layers * CHILDREN
+    if slow:
+        # The lowest slow parent takes four messages in at its own rate. Above it, three
+        # of four have come by then, and every slow link takes one more.
+        path = CHILDREN * SLOWER + (layers - 1) * SLOWER
     return {
         "star": n * t_c,
         "gc": (n - n // 4) * t_c,

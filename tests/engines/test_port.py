@@ -213,3 +213,13 @@ def test_where_it_takes_as_long_to_ask_as_to_send_two_are() -> None:
 
 def test_where_senders_are_slower_than_the_link_many_are() -> None:
     assert settled(lambda inside: 1.0 / inside) == 8
+
+
+def test_who_comes_next_is_known_before() -> None:
+    a, b = items = of(0, 1)
+    port = filled(1, items)
+    assert port.next_up == a
+    assert port.admit(0.0) == [a]
+    assert port.next_up == b
+    port.clear(keep=lambda item: False)
+    assert port.next_up is None

@@ -161,3 +161,11 @@ def test_a_job_that_cannot_be_made_elsewhere_is_told_with_its_traceback() -> Non
     with pytest.raises(JobFailed, match="of all things"):
         engine.start(broken, Layout(parameters=2, gradient=2), 2)
     assert not engine._is_open
+
+
+def test_who_is_to_be_asked_next_is_told_so_once() -> None:
+    engine = Looped(dict.fromkeys(range(12), 0.02))
+    run = train(gradient, np.zeros(50), uncoded(12), steps=2, engine=engine)
+    alerts = engine.transport.alerts
+    assert len(run.steps) == 2
+    assert 0 < len(alerts) <= 2 * 12
