@@ -783,7 +783,10 @@ def test_a_model_that_became_another_is_refused(change: Callable[[Any], None]) -
         ({}, "workers: are not given; try workers=8"),
         ({"scheme": "cyclic(2)"}, "workers: are not given; try workers=8"),
         ({"scheme": CODED, "workers": 4}, "workers: are 4, the scheme has 5"),
-        ({"scheme": CODED, "engine": "cloud"}, "engine: is 'cloud'; try local or here"),
+        (
+            {"scheme": CODED, "engine": "cloud"},
+            "engine: is 'cloud'; try one of 'local'",
+        ),
         ({"scheme": CODED, "seed": -1}, "seed: is -1; try 0 or more"),
         ({"scheme": CODED, "resume": True}, "resume: has no folder to be in"),
     ],
