@@ -6,10 +6,11 @@ import selectors
 import time
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.engines.agent import Agent
+from codedgrad.engines.agent import Agent, Setup
 from codedgrad.engines.remote import Remote
 from codedgrad.engines.transport import (
     Carried,
@@ -29,6 +30,8 @@ class Loopback:
 
     def __init__(self, seconds: dict[int, float] | None = None) -> None:
         self.agents: dict[int, Agent] = {}
+        self.far: set[int] = set()  # agents that share nothing, whatever they could
+        self.published = 0
         self.fetches: list[tuple[int, int]] = []  # (agent, key)
         self.alerts: list[int] = []
         self._seconds = seconds or {}
@@ -43,9 +46,12 @@ class Loopback:
             self.begin(number)
 
     def begin(self, number: int) -> None:
-        agent = self.agents[number] = Agent(self._setup, number)
+        told = msgspec.msgpack.decode(self._setup, type=Setup)
+        if number in self.far:
+            told = msgspec.structs.replace(told, published=None)
+        agent = self.agents[number] = Agent(msgspec.msgpack.encode(told), number)
         self._selector.register(agent._selector.fileno(), selectors.EVENT_READ, number)
-        self._notices.append(Joined(number))
+        self._notices.append(Joined(number, agent.near))
 
     def lose(self, number: int) -> None:
         """Let an agent be gone, as if its host were."""
@@ -61,6 +67,7 @@ class Loopback:
 
     def publish(self, parameters: NDArray[Any]) -> None:
         self._parameters = parameters.copy()
+        self.published += 1
 
     def deliver(self, agent: int, slot: int) -> None:
         if agent in self.agents:
@@ -107,12 +114,15 @@ class Loopback:
 
 
 class Looped(Remote):
-    """An engine over it."""
+    """An engine over it; nothing is shared, unless its agents are to be near."""
 
     name = "loopback"
 
     def __init__(
-        self, seconds: dict[int, float] | None = None, open_segments: int = 20
+        self,
+        seconds: dict[int, float] | None = None,
+        open_segments: int = 20,
+        near: bool = False,
     ) -> None:
         self.transport = Loopback(seconds)
-        super().__init__(self.transport, open_segments=open_segments)
+        super().__init__(self.transport, open_segments=open_segments, share_memory=near)

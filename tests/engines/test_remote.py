@@ -1,14 +1,24 @@
 """Workers that are elsewhere, without a network: what Ray's and MPI's engines share."""
 
+import gc
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from codedgrad.core import Command, Event, MessageArrived, WorkerJoined, WorkerLost
-from codedgrad.engines import Driver, train
+from codedgrad.core import (
+    Command,
+    Event,
+    MessageArrived,
+    Segment,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.engines import Driver, FaultPlan, train
+from codedgrad.engines.far_rows import FarRows
 from codedgrad.errors import EngineFailed, JobFailed
 from codedgrad.jobs import Layout, NumpyJob, single_process
 from codedgrad.schemes import (
@@ -38,13 +48,14 @@ def alone(parts: int, steps: int):  # type: ignore[no-untyped-def]
     return single_process(gradient, np.zeros(50), parts, steps=steps).parameters
 
 
+@pytest.mark.parametrize("near", [False, True], ids=["far", "near"])
 @pytest.mark.parametrize(
     "scheme",
     [uncoded(3), fractional(4, 1), auto(3), coded_reduce(6, 2, 1)],
     ids=lambda scheme: scheme.name,
 )
-def test_training_elsewhere_is_training(scheme) -> None:  # type: ignore[no-untyped-def]
-    engine = Looped()
+def test_training_elsewhere_is_training(scheme, near) -> None:  # type: ignore[no-untyped-def]
+    engine = Looped(near=near)
     run = train(gradient, np.zeros(50), scheme, steps=6, engine=engine)
     np.testing.assert_allclose(
         run.parameters, alone(scheme.parts, 6), rtol=1e-12, atol=1e-13
@@ -68,15 +79,109 @@ def test_a_sum_that_nobody_needs_is_not_fetched() -> None:
     assert len(engine.transport.fetches) <= 6 * 4
 
 
+# -- near workers ----------------------------------------------------------------------
+
+
+def test_between_near_workers_and_the_root_nothing_is_sent() -> None:
+    engine = Looped(near=True)
+    train(gradient, np.zeros(50), uncoded(3), steps=5, engine=engine)
+    assert engine.read == 5 * 3
+    assert (engine.fetched, engine.transport.published) == (0, 0)
+
+
+def test_children_of_near_workers_send_to_them_as_others_do() -> None:
+    engine = Looped(near=True)
+    scheme = coded_reduce(6, 2, 0)  # two children of the root, two of each of them
+    train(gradient, np.zeros(50), scheme, steps=5, engine=engine)
+    assert (engine.read, engine.fetched, engine.carried) == (5 * 2, 0, 5 * 4)
+
+
+def test_some_may_be_near_and_others_not() -> None:
+    engine = Looped(near=True)
+    engine.transport.far = {1}
+    run = train(gradient, np.zeros(50), uncoded(3), steps=5, engine=engine)
+    assert (engine.read, engine.fetched) == (5 * 2, 5)
+    assert engine.transport.published == 5
+    np.testing.assert_array_equal(run.parameters, alone(3, 5))
+
+
+def test_near_workers_are_let_in_as_a_link_grants_it() -> None:
+    engine = Looped(near=True)
+    scheme = uncoded(3)
+    run = train(
+        gradient, np.zeros(50), scheme, steps=5, engine=engine, uplink="round_robin"
+    )
+    assert (engine.read, engine.fetched) == (5 * 3, 0)
+    np.testing.assert_array_equal(run.parameters, alone(3, 5))
+
+
+def test_what_was_read_outlives_a_near_host_which_may_come_back_far() -> None:
+    """Then it needs parameters that nobody else had to be sent in that step."""
+    engine = Looped(near=True)
+    faults = FaultPlan().slow(1, 2, 60.0)
+    steps = Steps(uncoded(3), engine, faults)
+    note = steps.watch
+    lost = []
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        note(event, commands)
+        if isinstance(event, MessageArrived) and not lost and event.step == 2:
+            lost.extend((event.worker, 1))  # the sum needs what the first has sent
+            engine.transport.far.update(lost)
+            for worker in lost:
+                engine.transport.lose(worker)
+                engine.transport.begin(worker)
+
+    steps.driver._watch = watch
+    try:
+        for _ in range(5):
+            steps.step()
+        assert len(lost) == 2
+        assert faults.all_fired
+        assert [engine.lives[worker] for worker in lost] == [2, 2]
+        assert engine.transport.published == 3  # late in step 2, later as it begins
+        assert (engine.read, engine.fetched) == (2 * 3 + 2 + 2 * 1, 1 + 2 * 2)
+    finally:
+        engine.close()
+
+
+def test_nothing_is_left_open_when_near_workers_are_gone() -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        train(gradient, np.zeros(50), uncoded(2), steps=2, engine=Looped(near=True))
+    gc.collect()  # the last ones to look at memory keep it
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again() -> (
+    None
+):
+    rows = FarRows(Layout(parameters=1, gradient=3), workers=2, places=1, inbox=0)
+    row = np.arange(5.0)
+    rows.give(Segment(0, 1, (0,), (1.0,)), message=0)
+    rows.arrived(0, (row,), lent=True)
+    rows.sent(1, 0, ((0, 1),))
+    again = rows.give(Segment(1, 1, (1,), (1.0,)))
+    assert (rows.place(again), rows.rescued) == (0, 1)
+    row[:] = -1.0  # what the worker does there next
+    np.testing.assert_array_equal(rows.combine([(0, 2.0)]), 2.0 * np.arange(5.0))
+
+
+# -- hosts that are lost ---------------------------------------------------------------
+
+
 class Steps:
     """A driver of an engine whose hosts can be lost between two steps."""
 
-    def __init__(self, scheme, engine) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, scheme, engine, faults=None) -> None:  # type: ignore[no-untyped-def]
         self.events: list[Event] = []
         self.engine = engine
         job = NumpyJob(gradient, 50, "float64")
         self.driver = Driver(engine, scheme, job.layout, watch=self.watch)
-        engine.start(lambda: job, job.layout, scheme.workers, parts=scheme.parts)
+        engine.start(
+            lambda: job, job.layout, scheme.workers, parts=scheme.parts, faults=faults
+        )
         self.parts = scheme.parts
 
     def watch(self, event: Event, commands: list[Command]) -> None:

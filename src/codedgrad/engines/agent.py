@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from codedgrad.engines.children import Children
 from codedgrad.engines.memory import Memory
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
-from codedgrad.engines.shared import Shared
+from codedgrad.engines.shared import Shared, Where
 from codedgrad.engines.wire import Channel
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Down",
     "Gives",
     "Heard",
+    "Near",
     "Over",
     "Setup",
     "Up",
@@ -47,10 +48,25 @@ class Setup(Struct, frozen=True):
     Attributes:
         prepare: For its nursery.
         path: Where the root finds modules, in its order; what is here, too, is used.
+        published: Where the root has the parameters, of the shape that `prepare` says,
+            for those who are on its host; None: nothing is shared.
     """
 
     prepare: Prepare
     path: list[str]
+    published: Where | None = None
+
+
+class Near(Struct, frozen=True):
+    """What an agent and the root can share, if they are on one host.
+
+    Attributes:
+        rows: Where the agent has its rows; None: they are not offered.
+        has_parameters: Whether it has reached those of the root.
+    """
+
+    rows: Where | None = None
+    has_parameters: bool = False
 
 
 class Gives(Struct, frozen=True, tag=True):
@@ -90,6 +106,9 @@ class Agent:
     Args:
         setup: A `Setup`, as msgpack.
         number: Of the worker.
+
+    Attributes:
+        near: What it shares with the root, or offers to.
     """
 
     def __init__(self, setup: bytes, number: int) -> None:
@@ -97,10 +116,16 @@ class Agent:
         told = msgspec.msgpack.decode(setup, type=Setup)
         known = set(sys.path)
         sys.path += [p for p in told.path if p not in known and os.path.isdir(p)]
+        published = Shared.reach(told.published)
         self._prepare = told.prepare
+        if published is None:
+            self._prepare = msgspec.structs.replace(told.prepare, published=None)
         shape = self._prepare.shape
-        self._shared = Shared(shape.size, shape.least)
-        self._memory = Memory(self._shared, shape)
+        shared = Shared(shape.size, shape.least)
+        self._memory = Memory(shared, shape)
+        self._shared = [shared] if published is None else [shared, published]
+        rows = None if told.published is None else shared.where
+        self.near = Near(rows, published is not None)
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._wake, False)
@@ -187,6 +212,8 @@ class Agent:
             os.close(self._wake)
             os.close(self._woken)
             self._memory.close()
+            for shared in self._shared:
+                shared.close()
 
     def _nudge(self) -> None:
         """Let a `poll` that waits look again at what it waits for."""
@@ -221,7 +248,8 @@ class Agent:
             raise RuntimeError(text)
         self._children = Children()
         self._selector.register(self._children.channel.link, selectors.EVENT_READ)
-        self._children.prepare(self._prepare, self._shared.fd)
+        descriptors = [shared.fd for shared in self._shared]
+        self._children.prepare(self._prepare, *descriptors)
 
     def _watch_writing(self, life: int) -> None:
         channel = self._lives[life]

@@ -78,9 +78,9 @@ class Children:
         """The nursery's process id."""
         return self._process.pid
 
-    def prepare(self, prepare: Prepare, memory: int) -> None:
-        """Hand over the job and the shared memory."""
-        self._send(prepare, memory)
+    def prepare(self, prepare: Prepare, *memory: int) -> None:
+        """Hand over the job and the shared memory, as descriptors."""
+        self._send(prepare, *memory)
 
     def spawn(self, worker: int, life: int, faults: Sequence[Fault]) -> Channel:
         """Ask for a worker; return our end of its socket."""

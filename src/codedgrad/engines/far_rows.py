@@ -39,7 +39,8 @@ class FarRows(Rows):
     def begin(self) -> None:
         """Forget the step before."""
         super().begin()
-        self._vectors: dict[int, NDArray[Any] | None] = {}  # by message, at the root
+        self._terms: dict[int, tuple[NDArray[Any], ...]] = {}  # of what has arrived
+        self._lent: set[int] = set()  # messages whose terms are rows of their workers
         self._there: dict[int, tuple[int, int]] = {}  # message -> (worker, row)
 
     def place(self, row: int) -> int:
@@ -63,9 +64,13 @@ class FarRows(Rows):
         """Whether a message has arrived."""
         return message in self._sent
 
+    def of(self, cuts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+        """Return the rows of a message; it may be none."""
+        return tuple(self._row[id_] for id_, done in cuts if done > 0)
+
     def leave(self, cuts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-        """Return the rows of a message, which are now on their way; it may be none."""
-        rows = tuple(self._row[id_] for id_, done in cuts if done > 0)
+        """Return the rows of a message, which are now on their way."""
+        rows = self.of(cuts)
         self._busy.update(rows)
         return rows
 
@@ -88,9 +93,16 @@ class FarRows(Rows):
         """Note that nothing is on its way to a row any more."""
         self._filling.discard((worker, row))
 
-    def arrived(self, message: int, vector: NDArray[Any] | None) -> None:
-        """Note what has come to the root; None if it is a sum of nothing."""
-        self._vectors[message] = vector
+    def arrived(
+        self, message: int, terms: tuple[NDArray[Any], ...], lent: bool = False
+    ) -> None:
+        """Note what the root has of a message: vectors to be added up; it may be none.
+
+        Those that are lent are the rows themselves.
+        """
+        self._terms[message] = terms
+        if lent:
+            self._lent.add(message)
 
     def delivered(self, message: int, worker: int, row: int) -> None:
         """Note where a worker has what it was sent."""
@@ -121,10 +133,8 @@ class FarRows(Rows):
         for _, message, weight in sorted(
             (self._lowest(message), message, weight) for message, weight in weights
         ):
-            vector = self._vectors[message]
-            if vector is not None:
-                rows.append(vector)
-                factors.append(weight)
+            rows += self._terms[message]
+            factors += [weight] * len(self._terms[message])
         nowhere = np.empty((0, len(self._total)), dtype=self._dtype)
         weighted_sum(nowhere, rows, factors, self._total)
         return self._total
@@ -136,20 +146,22 @@ class FarRows(Rows):
         if not messages:
             return ()
         ordered = sorted(messages)
-        vectors = [self._vectors[message] for message in ordered]
-        sums = [[] if vector is None else [vector[:length]] for vector in vectors]
+        sums = [[term[:length] for term in self._terms[m]] for m in ordered]
         return self._pairs(ordered, inner_products(sums, length))
 
     def _taken(self) -> set[int]:
         return super()._taken() | self._busy
 
     def _rescue(self, worker: int) -> int:
-        """Free a row whose sum has come to the root."""
-        for message in self._vectors:
+        """Free a row whose sum has come to the root, or is copied now."""
+        for message, terms in self._terms.items():
             for id_, _ in self._sent[message]:
                 row = self._row.get(id_)
                 mine = self._segments[id_].worker == worker
                 if mine and row is not None and row not in self._busy:
+                    if message in self._lent:
+                        self._terms[message] = tuple(term.copy() for term in terms)
+                        self._lent.discard(message)
                     del self._row[id_]
                     self.rescued += 1
                     return row

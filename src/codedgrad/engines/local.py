@@ -23,7 +23,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.delays import Times
@@ -120,10 +119,8 @@ class Local(Fleet):
         self._new_nursery()
 
     def _keep(self, parameters: NDArray[Any]) -> None:
-        versions = self._memory.versions
-        in_use = {lane.version for lane in self._lanes if lane.in_hand is not None}
-        self._version = next(v for v in range(len(versions)) if v not in in_use)
-        np.copyto(versions[self._version], parameters)
+        in_hand = {lane.version for lane in self._lanes if lane.in_hand is not None}
+        self._version = self._memory.publish(parameters, in_hand)
 
     def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
         return row, self._version

@@ -20,17 +20,19 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from codedgrad.engines.shared import Shared, nameless
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
-__all__ = ["OPEN_SEGMENTS", "Memory", "Private", "Shape"]
+__all__ = ["OPEN_SEGMENTS", "Memory", "Private", "Shape", "Split"]
 
 OPEN_SEGMENTS = 8
 """Sums that a worker may hold in a step, unless told otherwise.
@@ -71,6 +73,11 @@ class Shape(Struct, frozen=True):
             dtype=layout.dtype,
             parameters_dtype=layout.parameters_dtype,
         )
+
+    @property
+    def published(self) -> Shape:
+        """The shape of memory that has the parameters, and no rows."""
+        return replace(self, rows=0, versions=self.workers + 2)
 
     def check(self, layout: Layout) -> None:
         """Raise unless a job that was made is as long as was said."""
@@ -163,6 +170,12 @@ class Memory:
         parameters: NDArray[Any] = self._read_only[version]
         return parameters
 
+    def publish(self, parameters: NDArray[Any], in_hand: Collection[int]) -> int:
+        """Write a version of the parameters where nobody has one in hand; return it."""
+        free = next(v for v in range(len(self.versions)) if v not in in_hand)
+        np.copyto(self.versions[free], parameters)
+        return free
+
     def close(self) -> None:
         """Let go of it."""
         del self.rows, self.versions, self._read_only
@@ -172,3 +185,15 @@ class Memory:
         width = _round(length * np.dtype(dtype).itemsize) // np.dtype(dtype).itemsize
         whole = self._shared.array(dtype, (count, width), offset)
         return whole[:, :length]
+
+
+class Split:
+    """Rows in one memory, and parameters in another that can only be read.
+
+    Attributes:
+        shape: Of the memory with the rows.
+    """
+
+    def __init__(self, own: Memory, published: Memory) -> None:
+        self.shape = own.shape
+        self.row, self.parameters = own.row, published.parameters

@@ -60,14 +60,25 @@ class Mpi(Remote):
     Args:
         open_segments: Sums that a worker may hold in a step.
         preload: Modules that workers will import anyway; imported once for all.
+        share_memory: Whether workers on the root's own host share its memory, so that
+            nothing need be sent between them; False: all is sent, as between hosts.
     """
 
     name = "mpi"
 
     def __init__(
-        self, *, open_segments: int = OPEN_SEGMENTS, preload: Sequence[str] = ()
+        self,
+        *,
+        open_segments: int = OPEN_SEGMENTS,
+        preload: Sequence[str] = (),
+        share_memory: bool = True,
     ) -> None:
-        super().__init__(MpiTransport(), open_segments=open_segments, preload=preload)
+        super().__init__(
+            MpiTransport(),
+            open_segments=open_segments,
+            preload=preload,
+            share_memory=share_memory,
+        )
 
 
 class MpiTransport:
@@ -162,8 +173,8 @@ class MpiTransport:
 
     def _heard(self, agent: int, frame: bytes) -> None:
         match decode_up(frame):
-            case Opened():
-                self._say(Joined(agent))
+            case Opened(near):
+                self._say(Joined(agent, near))
             case Broken(reason):
                 self._lose(agent, reason)
             case Said(said):

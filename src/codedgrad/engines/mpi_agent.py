@@ -157,7 +157,7 @@ class Server:
         except Exception:
             self._link.send(_ROOT, Broken(traceback.format_exc()))
         else:
-            self._link.send(_ROOT, Opened())
+            self._link.send(_ROOT, Opened(self._agent.near))
         self._listen()
 
     def _took(self, key: int, arrived: bool) -> None:

@@ -7,6 +7,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from codedgrad.engines.agent import Near
+
 __all__ = [
     "Alert",
     "Broken",
@@ -85,7 +87,9 @@ class Quit(Struct, frozen=True, tag=True):
 
 
 class Opened(Struct, frozen=True, tag=True):
-    """An agent is there."""
+    """An agent is there, and shares or offers to share something."""
+
+    near: Near
 
 
 class Broken(Struct, frozen=True, tag=True):

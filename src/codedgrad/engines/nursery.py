@@ -34,7 +34,7 @@ import numpy as np
 
 from codedgrad.engines import unpacking
 from codedgrad.engines.faults import Fault, Injector
-from codedgrad.engines.memory import Memory
+from codedgrad.engines.memory import Memory, Split
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
 from codedgrad.engines.shared import Shared
 from codedgrad.engines.wire import (
@@ -101,7 +101,7 @@ class _Nursery:
         frame, descriptors = received
         match _decode(frame):
             case Prepare() as prepare:
-                self._prepare(prepare, descriptors[0])
+                self._prepare(prepare, descriptors)
             case Spawn() as spawn:
                 self._spawn(spawn, descriptors[0])
             case Signal(worker, life, number):
@@ -126,7 +126,7 @@ class _Nursery:
             os.set_inheritable(descriptor, False)
         return frame, list(descriptors)
 
-    def _prepare(self, prepare: Prepare, descriptor: int) -> None:
+    def _prepare(self, prepare: Prepare, descriptors: list[int]) -> None:
         unpacking.is_going_on = True
         try:
             for name in prepare.preload:
@@ -137,8 +137,7 @@ class _Nursery:
             return
         finally:
             unpacking.is_going_on = False
-        shape = prepare.shape
-        self._memory = Memory(Shared.attach(descriptor, shape.size), shape)
+        self._memory = _attached(prepare, descriptors)
         self._fixed, self._part = prepare.fixed, prepare.part
         self._interrupts = prepare.interrupts
         gc.collect()
@@ -195,10 +194,19 @@ class _Nursery:
         self._control.sendall(struct.pack("<I", len(frame)) + frame)
 
 
+def _attached(prepare: Prepare, descriptors: list[int]) -> Memory | Split:
+    shape, published = prepare.shape, prepare.published
+    own = Memory(Shared.attach(descriptors[0], shape.size), shape)
+    if published is None:
+        return own
+    there = Shared.attach(descriptors[1], published.size, read_only=True)
+    return Split(own, Memory(there, published))
+
+
 def _work(
     number: int,
     make: Callable[[], Job],
-    memory: Memory,
+    memory: Memory | Split,
     line: Line,
     faults: list[Fault],
     fixed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],

@@ -74,7 +74,7 @@ class _Seat:
         self.failures = 0
 
     def begin(self, met: Met) -> None:
-        self.life, self.pid, self.node = met
+        self.life, self.pid, self.node, _ = met
         self.sent, self.waiting = 0, []
         self.has_joined, self.born = True, time.monotonic()
 
@@ -286,7 +286,7 @@ class RayTransport:
         listener.start()
         self._listeners = [one for one in self._listeners if one.is_alive()]
         self._listeners.append(listener)
-        return [Joined(agent)]
+        return [Joined(agent, met[-1])]
 
     def _not_met(self, agent: int, seat: _Seat, error: Exception) -> None:
         errors = self._ray.exceptions
@@ -344,6 +344,8 @@ class Ray(Remote):
         runtime_env: What Ray is to prepare for workers, as `ray.init` takes it.
         open_segments: Sums that a worker may hold in a step.
         preload: Modules that workers will import anyway.
+        share_memory: Whether workers on the root's own host share its memory, so that
+            nothing need be sent between them; False: all is sent, as between hosts.
 
     Example:
         >>> Ray(address="head:6379", resources_per_worker={"CPU": 2}).name
@@ -360,9 +362,15 @@ class Ray(Remote):
         runtime_env: Mapping[str, Any] | None = None,
         open_segments: int = OPEN_SEGMENTS,
         preload: tuple[str, ...] = (),
+        share_memory: bool = True,
     ) -> None:
         self._reach = RayTransport(address, resources_per_worker, runtime_env)
-        super().__init__(self._reach, open_segments=open_segments, preload=preload)
+        super().__init__(
+            self._reach,
+            open_segments=open_segments,
+            preload=preload,
+            share_memory=share_memory,
+        )
 
     @property
     def agent_pids(self) -> tuple[int, ...]:

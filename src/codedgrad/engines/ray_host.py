@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.engines.agent import Agent
+from codedgrad.engines.agent import Agent, Near
 from codedgrad.engines.extras import extra
 
 __all__ = ["GROUPS", "Box", "Host", "Item", "Met"]
@@ -34,8 +34,8 @@ Box: TypeAlias = "NDArray[Any] | list[Any]"
 Item: TypeAlias = "bytes | tuple[int, Box]"
 """A frame to take; or parameters, and the slot they belong in."""
 
-Met: TypeAlias = tuple[int, int, str]
-"""The number of a life, the process it has, and the id of its Ray node."""
+Met: TypeAlias = tuple[int, int, str, Near]
+"""The number of a life, the process it has, the id of its Ray node, what it shares."""
 
 
 class Host:
@@ -63,7 +63,7 @@ class Host:
         self._next, self._early = 0, dict[int, list[Item]]()
         self._life = secrets.randbits(62) + 1
         context = extra("ray").get_runtime_context()
-        return self._life, os.getpid(), context.get_node_id()
+        return self._life, os.getpid(), context.get_node_id(), self._agent.near
 
     def take(self, life: int, number: int, items: list[Item]) -> None:
         """Carry out what the root has sent, in the order of its numbers."""

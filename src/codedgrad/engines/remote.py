@@ -4,6 +4,10 @@ A worker says that a sum is finished; the sum stays where it is. It is then fetc
 the root, or brought to the worker that adds it up, a few at a time for each; the
 coordinator hears of it when it has arrived. So a step that ends early leaves the sums
 of late workers where they are, and what was heard outlives whoever sent it.
+
+A worker on the root's own host is near: it reads the parameters where the root has
+them, and the root its sums where they are. Memory outlives the processes that have
+written it, so here, too, what was heard does.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ import logging
 import signal
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from numpy.typing import NDArray
@@ -24,6 +28,7 @@ from codedgrad.delays import Times
 from codedgrad.engines.agent import (
     Gives,
     Heard,
+    Near,
     Over,
     Setup,
     decode_up,
@@ -33,11 +38,12 @@ from codedgrad.engines.children import packed
 from codedgrad.engines.far_rows import FarRows
 from codedgrad.engines.fleet import Fleet
 from codedgrad.engines.lanes import Lane
-from codedgrad.engines.memory import OPEN_SEGMENTS, Shape
+from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Shape
 from codedgrad.engines.pace import Pace
 from codedgrad.engines.port import FairPort, Port
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
+from codedgrad.engines.shared import Shared, Where
 from codedgrad.engines.transport import (
     Carried,
     Fetched,
@@ -53,6 +59,9 @@ from codedgrad.errors import EngineFailed, JobFailed
 __all__ = ["Remote"]
 
 _log = logging.getLogger("codedgrad")
+
+_Terms: TypeAlias = tuple[NDArray[Any], ...]
+"""What a sum is the sum of: one vector that has come, or rows where they are."""
 
 
 class _Line:
@@ -83,10 +92,12 @@ class _Line:
 class _FarLane(Lane):
     """A worker whose parameters are brought to it when it has time for a step."""
 
-    def __init__(self, worker: int, transport: Transport) -> None:
+    def __init__(self, worker: int, deliver: Callable[[int, int], None]) -> None:
         super().__init__(worker)
-        self._transport = transport
+        self._deliver = deliver
         self.has_agent = False
+        self.has_parameters = False  # it reads them where the root has them
+        self.rows: Memory | None = None  # its own, if the root can read them
         self._slot, self._planned_step, self._delivered = 0, -1, -1
 
     def end(self, at: float) -> None:
@@ -105,8 +116,15 @@ class _FarLane(Lane):
         for give in gives:
             if isinstance(give.order, Assign) and give.order.step != self._delivered:
                 self._delivered = give.order.step
-                self._transport.deliver(self.worker, give.version)
+                if not self.has_parameters:
+                    self._deliver(self.worker, give.version)
         super()._send(gives)
+
+
+def _end(transport: Transport, held: dict[int, Memory]) -> None:
+    transport.close()
+    while held:
+        held.popitem()[1].close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,10 +150,12 @@ class Remote(Fleet):
         transport: Ray's or MPI's.
         open_segments: Sums that a worker may hold in a step.
         preload: Modules that workers will import anyway.
+        share_memory: Whether workers on the root's own host share its memory.
 
     Attributes:
         fetched: Sums that have come to the root.
         carried: Sums that have gone from worker to worker.
+        read: Sums that the root has read where they were.
     """
 
     def __init__(
@@ -144,9 +164,12 @@ class Remote(Fleet):
         *,
         open_segments: int = OPEN_SEGMENTS,
         preload: Sequence[str] = (),
+        share_memory: bool = True,
     ) -> None:
         super().__init__(open_segments=open_segments, preload=preload)
-        self.fetched = self.carried = 0
+        self.fetched = self.carried = self.read = 0
+        self._shares = share_memory
+        self._version, self._is_published = -1, False  # of the open step
         self._transport = transport
         self._ports: dict[int, Port[_Trip]] = {}
         self._alerted: dict[int, int] = {}  # by port, the trip that comes next
@@ -155,7 +178,8 @@ class Remote(Fleet):
         self._keys = 0
         self._link: Link | None = None
         self._looks: dict[int, float] = {}  # by port, when it is looked at again
-        self._end = weakref.finalize(self, transport.close)
+        self._held: dict[int, Memory] = {}  # shared ones: the root's own, and others'
+        self._end = weakref.finalize(self, _end, transport, self._held)
 
     def close(self) -> None:
         """End all agents and their workers."""
@@ -177,10 +201,12 @@ class Remote(Fleet):
             fixed=delays.fixed.T.tolist(),
             part=delays.part(parts).T.tolist(),
             interrupts=self.capabilities.interrupts_part,
+            published=Shape.of(self._layout, workers, 1).published,
         )
-        setup = msgspec.msgpack.encode(Setup(prepare, sys.path))
+        self._prepare = prepare
+        setup = msgspec.msgpack.encode(Setup(prepare, sys.path, self._publish_here()))
         self._rows: FarRows = FarRows(self._layout, workers, places, inbox)
-        self._lanes = [_FarLane(number, self._transport) for number in range(workers)]
+        self._lanes = [_FarLane(number, self._deliver) for number in range(workers)]
         self._transport.open(setup, workers)
         self._wait(lambda: all(self._far(w).has_agent for w in range(workers)), "")
 
@@ -204,10 +230,26 @@ class Remote(Fleet):
         super().finish(step)
 
     def _keep(self, parameters: NDArray[Any]) -> None:
-        self._transport.publish(parameters)
+        lanes = [self._far(lane.worker) for lane in self._lanes]
+        near = [lane for lane in lanes if lane.has_parameters]
+        if near:
+            in_hand = {lane.version for lane in near if lane.in_hand is not None}
+            self._version = self._held[ROOT].publish(parameters, in_hand)
+        far = any(lane.has_agent and not lane.has_parameters for lane in lanes)
+        self._is_published = far or not near
+        if self._is_published:
+            self._transport.publish(parameters)
+
+    def _deliver(self, worker: int, slot: int) -> None:
+        if not self._is_published:  # it came in the midst of the step
+            self._transport.publish(self._held[ROOT].parameters(self._version))
+            self._is_published = True
+        self._transport.deliver(worker, slot)
 
     def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
-        return self._rows.place(row), self._far(lane.worker).slot(step)
+        far = self._far(lane.worker)
+        version = self._version if far.has_parameters else far.slot(step)
+        return self._rows.place(row), version
 
     def _spawn(self, lane: Lane) -> None:
         if lane.channel is not None or not self._far(lane.worker).has_agent:
@@ -244,6 +286,9 @@ class Remote(Fleet):
         to = self._rows.target(sent.message)
         if to is None:
             return  # to somebody who is gone; the coordinator knows, or soon will
+        if to == ROOT and self._link is None and self._far(lane.worker).rows:
+            self._read(self._far(lane.worker), sent)
+            return
         self._keys += 1
         trip = _Trip(self._keys, self._far(lane.worker), lane.life, sent, to)
         self._port(to).put(trip)
@@ -285,14 +330,24 @@ class Remote(Fleet):
         self._trips[trip.key] = trip, rows, room
         worker = trip.lane.worker
         if not rows:
-            self._come(trip.key, None, True)
+            self._come(trip.key, ())
+        elif trip.to == ROOT and trip.lane.rows:
+            self._come(trip.key, self._lent(trip.lane, rows))
         elif trip.to == ROOT:
             self._transport.fetch(worker, trip.key, places)
         else:
             self._transport.carry(worker, trip.key, places, trip.to, room)
 
-    def _come(self, key: int, vector: NDArray[Any] | None, arrived: bool) -> None:
-        """Take note of a sum that has come, or never will."""
+    def _read(self, lane: _FarLane, sent: Sent) -> None:
+        """Take in a sum that need not come."""
+        self._take_in_here(lane, sent, self._lent(lane, self._rows.of(sent.cuts)))
+
+    def _lent(self, lane: _FarLane, rows: tuple[int, ...]) -> _Terms:
+        assert lane.rows is not None
+        return tuple(lane.rows.row(self._rows.place(row)) for row in rows)
+
+    def _come(self, key: int, terms: _Terms | None) -> None:
+        """Take note of a sum that has come, or never will (None)."""
         if key not in self._trips:
             return
         trip, rows, room = self._trips.pop(key)
@@ -300,8 +355,8 @@ class Remote(Fleet):
         self._rows.left(rows)
         if room >= 0:
             self._rows.filled(trip.to, room)
-        if arrived and self._is_wanted(trip):
-            self._take_in(trip, vector, room)
+        if terms is not None and self._is_wanted(trip):
+            self._take_in(trip, terms, room)
         self._admit(trip.to)
 
     def _is_wanted(self, trip: _Trip) -> bool:
@@ -310,16 +365,26 @@ class Remote(Fleet):
         same_step = sent.step == self._step
         return same_life and same_step and self._rows.target(sent.message) == trip.to
 
-    def _take_in(self, trip: _Trip, vector: NDArray[Any] | None, room: int) -> None:
-        sent = trip.sent
+    def _take_in(self, trip: _Trip, terms: _Terms, room: int) -> None:
+        lane, sent = trip.lane, trip.sent
         if trip.to == ROOT:
-            self.fetched += vector is not None
-            self._rows.arrived(sent.message, vector)
-        elif room >= 0:
+            self._take_in_here(lane, sent, terms)
+            return
+        if room >= 0:
             self.carried += 1
             self._rows.delivered(sent.message, trip.to, room)
-        self._rows.sent(trip.lane.worker, sent.message, sent.cuts)
-        self._hand_out(trip.lane, sent)
+        self._rows.sent(lane.worker, sent.message, sent.cuts)
+        self._hand_out(lane, sent)
+
+    def _take_in_here(self, lane: _FarLane, sent: Sent, terms: _Terms) -> None:
+        is_lent = lane.rows is not None
+        if is_lent:
+            self.read += bool(terms)
+        else:
+            self.fetched += bool(terms)
+        self._rows.arrived(sent.message, terms, is_lent)
+        self._rows.sent(lane.worker, sent.message, sent.cuts)
+        self._hand_out(lane, sent)
 
     # -- what happens ----------------------------------------------------------------
 
@@ -333,11 +398,11 @@ class Remote(Fleet):
                 for up in decode_up(frame):
                     self._spoke(self._far(agent), up)
             case Fetched(_, key, vector):
-                self._come(key, vector, vector is not None)
+                self._come(key, None if vector is None else (vector,))
             case Carried(_, key, _, arrived):
-                self._come(key, None, arrived)
-            case Joined(agent):
-                self._far(agent).has_agent = True
+                self._come(key, () if arrived else None)
+            case Joined(agent, near):
+                self._meet(self._far(agent), near)
                 if self._started:
                     self._plan_life(self._far(agent))
             case Lost(agent, reason):
@@ -358,8 +423,33 @@ class Remote(Fleet):
             case Died(worker, _, code) if code:
                 _log.info("worker %d ended with code %d", worker, code)
 
+    def _publish_here(self) -> Where | None:
+        """Make memory for parameters that others may reach; None: they may not."""
+        published = self._prepare.published
+        if not self._shares or published is None:
+            return None
+        try:
+            shared = Shared(published.size, least=0)
+        except EngineFailed:  # memory that needs a folder, which has no room
+            return None
+        self._held[ROOT] = Memory(shared, published)
+        return shared.where
+
+    def _meet(self, lane: _FarLane, near: Near) -> None:
+        lane.has_agent = True
+        lane.has_parameters = near.has_parameters
+        rows = Shared.reach(near.rows) if self._shares else None
+        if rows is not None:
+            lane.rows = self._held[lane.worker] = Memory(rows, self._prepare.shape)
+
+    def _part(self, lane: _FarLane) -> None:
+        lane.has_agent = lane.has_parameters = False
+        lane.rows = None
+        if lane.worker in self._held:
+            self._held.pop(lane.worker).close()
+
     def _agent_lost(self, lane: _FarLane, reason: str) -> None:
-        lane.has_agent = False
+        self._part(lane)
         if not self._started:
             problem = f"worker {lane.worker} was lost while it was set up: {reason}"
             raise EngineFailed(problem, "looking at its log")
@@ -367,7 +457,7 @@ class Remote(Fleet):
         _log.warning("worker %d is lost (%s); %s", lane.worker, reason, comes)
         for key, (trip, _, _) in list(self._trips.items()):
             if lane.worker in (trip.lane.worker, trip.to):
-                self._come(key, None, False)
+                self._come(key, None)
         if lane.channel is not None:
             lane.channel.close()
             self._hear(lane)

@@ -20,6 +20,8 @@ class Prepare(Struct, frozen=True, tag=True):
         fixed: Seconds to sleep before the first part of a step, a list per worker.
         part: Seconds to sleep for every part, a list per worker.
         interrupts: Whether that sleep ends when its part is abandoned.
+        published: The shape of another memory (a second descriptor), which has the
+            parameters; None: they are in the one that has the rows.
     """
 
     preload: list[str]
@@ -28,6 +30,7 @@ class Prepare(Struct, frozen=True, tag=True):
     fixed: list[list[float]]
     part: list[list[float]]
     interrupts: bool = False
+    published: Shape | None = None
 
 
 class Spawn(Struct, frozen=True, tag=True):

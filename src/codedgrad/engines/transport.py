@@ -30,13 +30,21 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from codedgrad.engines.agent import Near
+
 __all__ = ["Carried", "Fetched", "Joined", "Lost", "Notice", "Spoke", "Transport"]
 
 
 class Joined(Struct, frozen=True):
-    """An agent is there, has its set-up, and takes frames: a life of it has begun."""
+    """An agent is there, has its set-up, and takes frames: a life of it has begun.
+
+    Attributes:
+        agent: Its number.
+        near: What it shares with the root, or offers to: `Agent.near`.
+    """
 
     agent: int
+    near: Near
 
 
 class Lost(Struct, frozen=True):
