@@ -1,5 +1,7 @@
 """Rows of shared memory: who fills which one, and adding them up."""
 
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import codedgrad.engines.rows
 from codedgrad.codes import from_matrix
 from codedgrad.core import Coordinator, Decodable, Segment, StepStarted
 from codedgrad.engines import Here, Local
@@ -316,6 +319,41 @@ def test_rows_are_added_up_as_by_hand(
     for row, weight in zip(rows, weights, strict=True):
         full += weight * (TABLE[row] if isinstance(row, int) else row)
     np.testing.assert_allclose(out, full, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64])
+def test_however_many_threads_add_up_the_bits_are_the_same(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[int]()
+    plain = codedgrad.engines.rows._add_plain
+
+    def watched(rows: list[Floats], out: Floats) -> None:
+        threads.add(threading.get_ident())
+        plain(rows, out)
+
+    rows: list[int | Floats] = [*range(9)]
+    wanted, out = np.empty(LENGTH), np.full(LENGTH, np.nan)
+    weighted_sum(TABLE, rows, [1.0] * 9, wanted)
+    monkeypatch.setattr("codedgrad.engines.rows._add_plain", watched)
+    monkeypatch.setattr("codedgrad.engines.rows._WORTHWHILE", TABLE.nbytes // 3)
+    monkeypatch.setattr("codedgrad.engines.rows._BLOCK", 8000)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    weighted_sum(TABLE, rows, [1.0] * 9, out)
+    assert out.tobytes() == wanted.tobytes()
+    assert len(threads) <= min(3, cores)  # a third of it is worth a thread
+    assert (len(threads) > 1) == (cores > 1)
+
+
+def test_what_goes_wrong_in_another_thread_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("codedgrad.engines.rows._WORTHWHILE", TABLE.nbytes // 3)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    table = TABLE.copy()
+    table[:, WIDTH + 1] = 1e308  # in the second block
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        weighted_sum(table, [*range(9)], [1.0] * 9, np.empty(LENGTH))
 
 
 def test_ones_give_the_same_bits_wherever_the_rows_lie() -> None:

@@ -8,7 +8,10 @@ the old one; so nothing is ever written into a row that is being read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,8 @@ __all__ = ["Rows", "add_rows", "inner_products", "weighted_sum"]
 
 _LONG = 4  # neighbours that are worth a matrix
 _BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
+_THREADS = 4  # that add up at a time, at most: memory is as fast as it is
+_WORTHWHILE = 1 << 24  # bytes that a thread is started for
 _TABLE = 1 << 20  # bytes: of all rows together, where each is used with every other
 
 
@@ -244,16 +249,19 @@ def weighted_sum(
         weights: One for each.
         out: (length,).
     """
+    width = _BLOCK // out.itemsize
     if not rows:
         out[:] = 0
     elif all(weight == 1.0 for weight in weights):
         plain = [table[row] if isinstance(row, int) else row for row in rows]
-        for block in _blocks(len(out), _BLOCK // out.itemsize):
-            _add_plain([row[block] for row in plain], out[block])
+        _by_threads(
+            lambda block: _add_plain([row[block] for row in plain], out[block]),
+            _blocks(len(out), width),
+            size=len(rows) * out.nbytes,
+        )
     else:
         factors = np.array(weights, dtype=out.dtype)
         runs = [(_run(table, rows, *run), factors[slice(*run)]) for run in _runs(rows)]
-        width = _BLOCK // out.itemsize
         term = np.empty(min(width, len(out)), dtype=out.dtype)
         for block in _blocks(len(out), width):
             part = out[block]
@@ -287,6 +295,34 @@ def inner_products(
 
 def _blocks(length: int, width: int) -> list[slice]:
     return [slice(b, min(b + width, length)) for b in range(0, length, width)]
+
+
+def _by_threads(act: Callable[[slice], None], blocks: list[slice], size: int) -> None:
+    """Do something to all blocks, by several threads if there is enough to do.
+
+    They begin and end here: a script may fork itself between two steps. BLAS, which
+    does the rest of what is added up here, gains nothing by it.
+
+    Args:
+        act: Does it to one of them; who does it does not matter.
+        blocks: What it is done to.
+        size: Bytes in all.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    count = max(1, min(cores, _THREADS, size // _WORTHWHILE))
+
+    def share(number: int) -> None:
+        for block in blocks[number::count]:
+            act(block)
+
+    if count == 1:
+        share(0)
+        return
+    with ThreadPoolExecutor(count - 1) as threads:
+        others = [threads.submit(copy_context().run, share, i) for i in range(1, count)]
+        share(0)
+        for other in others:
+            other.result()
 
 
 def _add_plain(rows: list[NDArray[Any]], out: NDArray[Any]) -> None:
