@@ -24,10 +24,12 @@ if why_not := mpi_jobs.why_not():
     pytest.skip(why_not, allow_module_level=True)
 
 CHECKED = """
+import sys
 from codedgrad.engines.mpi import Mpi
 from codedgrad.testing import check_engine
 from mpi_inside import tell
-check_engine(lambda: Mpi(open_segments=20))
+shares = sys.argv[1] == "near"
+check_engine(lambda: Mpi(open_segments=20, share_memory=shares))
 tell("passed")
 """
 
@@ -58,6 +60,12 @@ for scheme in (uncoded(4), fractional(2, 1), cyclic(3, 1), auto(4), tree):
     run = train(gradient, np.zeros(SIZE), scheme, steps=STEPS, rate=RATE, engine="mpi")
     tell(f"calm {scheme.name}", outcome(run, scheme))
 
+# what is sent, from workers that share the root's host, and from others
+for near in (True, False):
+    engine = Mpi(share_memory=near)
+    train(gradient, np.zeros(SIZE), tree, steps=STEPS, rate=RATE, engine=engine)
+    tell(f"near {near}", [engine.read, engine.fetched, engine.carried])
+
 # faults on purpose
 for name, scheme, faults in (
     ("slow", fractional(4, 1), FaultPlan().slow(1, 3, 0.3).slow(0, 6, 0.3)),
@@ -72,7 +80,8 @@ for name, scheme, faults in (
 # steps by hand, with vectors long enough to be caught on their way
 class Steps:
     def __init__(self, scheme, size, watch=None):
-        self.engine, self.scheme, self.x = Mpi(), scheme, np.zeros(size)
+        self.engine = Mpi(share_memory=False)
+        self.scheme, self.x = scheme, np.zeros(size)
         job = NumpyJob(gradient, size)
         self.driver = Driver(self.engine, scheme, job.layout, watch=watch)
         self.engine.start(lambda: job, job.layout, scheme.workers, parts=scheme.parts)
@@ -135,10 +144,10 @@ def stop_and_fetch(agent, key, rows):
         stop(one)
         late.extend([key, len(steps.heard), steps.x.copy()])
     fetch(agent, key, rows)
-def look_and_come(key, vector, arrived):
-    if vector is not None:
+def look_and_come(key, terms):
+    for vector in terms or ():
         came[key] = vector.copy() if late[:1] == [key] else None
-    come(key, vector, arrived)
+    come(key, terms)
 transport.fetch, steps.engine._come = stop_and_fetch, look_and_come
 while not late:  # until it is asked
     steps.step()
@@ -216,8 +225,9 @@ def many(jobs: Any) -> Any:
     return job
 
 
-def test_it_does_what_engines_have_to_do(jobs: Any) -> None:
-    job = jobs.mpirun(CHECKED, 5)
+@pytest.mark.parametrize("where", ["near", "far"])
+def test_it_does_what_engines_have_to_do(where: str, jobs: Any) -> None:
+    job = jobs.mpirun(CHECKED, 5, where)
     assert job.wait() == 0, job.err
     assert "passed" in job.answers
     assert job.is_all_gone()
@@ -239,6 +249,12 @@ def test_any_number_of_runs_come_out_as_in_a_single_process(many: Any) -> None:
     assert len(calm) == 5
     for name, facts in calm.items():
         assert facts == {"steps": [*range(12)], "equal": True}, name
+
+
+def test_what_is_near_is_read_and_what_is_not_is_fetched(many: Any) -> None:
+    """Of a tree that is a chain, what the one child of the root has."""
+    assert many.answers["near True"] == [12, 0, 12 * 3]
+    assert many.answers["near False"] == [0, 12, 12 * 3]
 
 
 def test_that_a_loss_ends_the_job_is_said_once_and_at_the_start(many: Any) -> None:

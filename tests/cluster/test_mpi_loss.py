@@ -44,7 +44,8 @@ def deadly(x, part, step):
 class Run:
     def __init__(self, moment, scheme, size=40_000):
         self.moment, self.scheme, self.lost, self.killed = moment, scheme, [], []
-        self.engine, self.x = Mpi(open_segments=20), np.zeros(size)
+        self.engine = Mpi(open_segments=20, share_memory=shares == "near")
+        self.x = np.zeros(size)
         job = NumpyJob(deadly if moment == "computes" else gradient, size)
         self.driver = Driver(self.engine, scheme, job.layout, watch=self.watch)
         transport = self.engine._transport
@@ -107,7 +108,7 @@ class Run:
         equal = is_close(self.x, alone(len(self.x), self.scheme.parts, self.step))
         return {"lost": self.lost, "killed": self.killed, "equal": equal}
 
-folder, moment, words, workers = sys.argv[1:]
+folder, moment, words, workers, shares = sys.argv[1:]
 if moment != "several":
     run = Run(moment, build(words, int(workers)))
     run.until_lost()
@@ -130,12 +131,12 @@ else:  # one after the other, until too few are left
         tell("too few", str(error))
 """
 
-MOMENTS = {  # when it is killed: in which scheme
-    "is given something": ("cyclic(1)", 3),
-    "computes": ("fractional(2)", 3),
-    "is done": ("auto", 3),
-    "is asked for its sum": ("cyclic(1)", 3),
-    "is sent a sum by another": ("coded_reduce(2, 1)", 6),
+MOMENTS = {  # when it is killed: in which scheme, and whether it shares memory
+    "is given something": ("cyclic(1)", 3, False),
+    "computes": ("fractional(2)", 3, True),
+    "is done": ("auto", 3, True),
+    "is asked for its sum": ("cyclic(1)", 3, False),
+    "is sent a sum by another": ("coded_reduce(2, 1)", 6, False),
 }
 
 TRAINED = """
@@ -181,10 +182,12 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield jobs
 
 
-def lose(jobs: Any, number: int, moment: str, words: str, workers: int) -> Any:
+def lose(
+    jobs: Any, number: int, moment: str, words: str, workers: int, shares: bool
+) -> Any:
     folder = jobs.folder / f"lost-{number}"
     folder.mkdir()
-    arguments = str(folder), moment, words, str(workers)
+    arguments = str(folder), moment, words, str(workers), "near" if shares else "far"
     job = jobs.mpirun(LOST, workers + 1, *arguments, options=mpi_jobs.ULFM)
     job.code = job.wait()
     return job
@@ -227,7 +230,7 @@ def test_with_ulfm_training_goes_on_without_a_process_that_is_killed(
 
 
 def test_with_ulfm_several_may_be_lost_in_one_job(jobs: Any) -> None:
-    job = lose(jobs, 1000, "several", "", 4)
+    job = lose(jobs, 1000, "several", "", 4, False)
     assert job.code == 0, job.err
     lost = {"lost": [1], "equal": True}
     asked, given = (

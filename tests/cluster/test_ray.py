@@ -77,7 +77,7 @@ class Moves:
 def moved(
     scheme: Scheme, patch: pytest.MonkeyPatch, delays: Times | None = None
 ) -> tuple[Ray, Moves]:
-    engine = Ray()
+    engine = Ray(share_memory=False)
     moves = Moves(engine, patch)
     run = train(
         gradient, np.zeros(SIZE), scheme, steps=STEPS, engine=engine, delays=delays
@@ -100,8 +100,9 @@ def until(what: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.timeout(300)
-def test_ray_does_what_drivers_and_schemes_rely_on() -> None:
-    check_engine(lambda: Ray(open_segments=20))
+@pytest.mark.parametrize("near", [True, False], ids=["near", "far"])
+def test_ray_does_what_drivers_and_schemes_rely_on(near: bool) -> None:
+    check_engine(lambda: Ray(open_segments=20, share_memory=near))
 
 
 # -- what moves ------------------------------------------------------------------------
@@ -118,6 +119,12 @@ def test_late_sums_are_not_fetched_and_their_actors_have_one_step_at_a_time(
     assert moves.open_at_once == 1
     assert moves.steps[0] == [*range(STEPS)]
     assert all(1 < len(moves.steps[worker]) < STEPS for worker in (1, 2))
+
+
+def test_sums_of_near_workers_are_read_where_they_are() -> None:
+    engine = Ray()
+    train(gradient, np.zeros(SIZE), uncoded(3), steps=STEPS, engine=engine)
+    assert (engine.read, engine.fetched) == (3 * STEPS, 0)
 
 
 # -- what Ray is asked for -------------------------------------------------------------

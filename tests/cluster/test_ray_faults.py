@@ -64,6 +64,7 @@ class Run:
     Args:
         scheme: Who computes what.
         slow: Workers that are slower than others, so that these are heard.
+        near: Whether workers share memory with the root.
 
     Attributes:
         entries: What happened, and what it led to.
@@ -72,13 +73,15 @@ class Run:
         pids: Of every actor, in the end.
     """
 
-    def __init__(self, scheme: Scheme, slow: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, scheme: Scheme, slow: tuple[int, ...] = (), near: bool = False
+    ) -> None:
         self.scheme = scheme
         self.entries: list[Entry] = []
         self.heard: list[tuple[int, ...]] = []
         self._acts: list[tuple[Callable[[Event], bool], Callable[[], None]]] = []
         self._descent = Descent(np.zeros(SIZE), MOST, rate=0.1)
-        self.engine = Ray()
+        self.engine = Ray(share_memory=near)
         job = NumpyJob(gradient, SIZE)
         self._driver = Driver(
             self.engine, scheme, job.layout, patience=HANGS, watch=self._watch
@@ -153,10 +156,14 @@ class Killed(Run):
     """
 
     def __init__(
-        self, scheme: Scheme, worker: int, when: Callable[[Event], bool]
+        self,
+        scheme: Scheme,
+        worker: int,
+        when: Callable[[Event], bool],
+        near: bool = False,
     ) -> None:
         others = [other for other in range(scheme.workers) if other != worker]
-        super().__init__(scheme, slow=tuple(others))
+        super().__init__(scheme, slow=tuple(others), near=near)
         self.worker = worker
         self.before = self.engine.agent_pids[worker], self.engine.pids[worker]
         self.signalled = 0
@@ -195,12 +202,13 @@ def has_gathered(event: Event) -> bool:
 
 KILLS = {
     "uncoded": lambda: Killed(uncoded(4), 1, begins(KILLED)),
+    "near": lambda: Killed(uncoded(4), 1, begins(KILLED), near=True),
     "fractional": lambda: Killed(fractional(4, 1), 2, begins(KILLED)),
     "coded_reduce": lambda: Killed(coded_reduce(6, 2, 0), 0, has_gathered),
 }
 
 
-MOVED = [("uncoded", 4, 0), ("coded_reduce", 2, 4)]
+MOVED = [("uncoded", 4, 0), ("near", 0, 0), ("coded_reduce", 2, 4)]
 
 
 @cache

@@ -118,7 +118,7 @@ def test_near_workers_are_let_in_as_a_link_grants_it() -> None:
 def test_what_was_read_outlives_a_near_host_which_may_come_back_far() -> None:
     """Then it needs parameters that nobody else had to be sent in that step."""
     engine = Looped(near=True)
-    faults = FaultPlan().slow(1, 2, 60.0)
+    faults = FaultPlan().stop(1, 2, 60.0)  # before it begins, so it sends nothing
     steps = Steps(uncoded(3), engine, faults)
     note = steps.watch
     lost = []

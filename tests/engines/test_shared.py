@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from codedgrad.engines.memory import Memory, Private, Shape
-from codedgrad.engines.shared import Shared, Where, available_memory, sweep
+from codedgrad.engines.nearby import Where
+from codedgrad.engines.shared import Shared, available_memory, sweep
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import Layout
 
@@ -41,7 +42,8 @@ def test_what_one_writes_the_other_reads_in_a_folder_or_nowhere(
 
 READER = """
 import sys, msgspec
-from codedgrad.engines.shared import Shared, Where
+from codedgrad.engines.nearby import Where
+from codedgrad.engines.shared import Shared
 where = msgspec.json.decode(sys.argv[1], type=Where)
 memory = Shared.reach(where)
 if memory is None:
@@ -108,7 +110,7 @@ def test_where_a_system_does_not_tell_memory_is_not_to_be_reached(
 ) -> None:
     memory = Shared(8000)
     where = memory.where
-    monkeypatch.setattr("codedgrad.engines.shared._host", lambda: None)
+    monkeypatch.setattr("codedgrad.engines.nearby._host", lambda: None)
     assert memory.where is None
     assert Shared.reach(where) is None
     assert Shared.reach(None) is None

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from codedgrad.engines.children import Children
 from codedgrad.engines.memory import Memory
+from codedgrad.engines.nearby import Where
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
-from codedgrad.engines.shared import Shared, Where
+from codedgrad.engines.shared import Shared
 from codedgrad.engines.wire import Channel
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "encode_down",
 ]
 
+_ELSEWHERE = -1  # no life has this number
 _OFTEN = 3  # nurseries that may die in an agent's life
 
 
@@ -198,6 +200,10 @@ class Agent:
                         self._watch_writing(key.data)
                     ups += self._hear(key.data)
         return [_encode_up(ups)] if ups else []
+
+    def wait_also_at(self, fd: int) -> None:
+        """Let `poll` return, too, when there is something to read elsewhere."""
+        self._selector.register(fd, selectors.EVENT_READ, _ELSEWHERE)
 
     def close(self) -> None:
         """End the worker and let go of the memory."""

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.engines.agent import Setup
+from codedgrad.engines.bell import Bell, Rope
 from codedgrad.engines.memory import OPEN_SEGMENTS
 from codedgrad.engines.mpi_link import BODY, FETCHED, Link
 from codedgrad.engines.mpi_messages import (
@@ -45,12 +46,14 @@ from codedgrad.engines.mpi_messages import (
     decode_up,
 )
 from codedgrad.engines.mpi_world import World, the_world
+from codedgrad.engines.nearby import Where
 from codedgrad.engines.remote import Remote
 from codedgrad.engines.transport import Carried, Fetched, Joined, Lost, Notice, Spoke
 from codedgrad.errors import ProtocolError
 
 __all__ = ["Mpi", "MpiTransport"]
 
+_LONGEST = 1e-3  # seconds between looks: a step ends as late as the root looks
 _PATIENCE = 30.0  # seconds without any news until agents are not waited for any more
 
 
@@ -74,7 +77,7 @@ class Mpi(Remote):
         share_memory: bool = True,
     ) -> None:
         super().__init__(
-            MpiTransport(),
+            MpiTransport(share_memory),
             open_segments=open_segments,
             preload=preload,
             share_memory=share_memory,
@@ -82,12 +85,18 @@ class Mpi(Remote):
 
 
 class MpiTransport:
-    """Reaches agents in the other processes of the job; see `transport`."""
+    """Reaches agents in the other processes of the job; see `transport`.
+
+    Args:
+        rings: Whether those on this host are to be woken by bells, and wake the root.
+    """
 
     name = "mpi"
     restarts = False
 
-    def __init__(self) -> None:
+    def __init__(self, rings: bool = True) -> None:
+        self._rings = rings
+        self._far: set[int] = set()  # agents that cannot ring
         self._owner = os.getpid()
         self._world: World | None = None
         self._ranks: list[int] = []  # by agent
@@ -104,12 +113,15 @@ class MpiTransport:
         self._ranks = world.enter(self, agents)
         self._world = world
         self._shape = msgspec.msgpack.decode(setup, type=Setup).prepare.shape
-        self._link = Link(world.comm, self._lost)
+        self._link = Link(world.comm, self._lost, _LONGEST)
+        self._bell = Bell()
         self._here, self._serving = set(range(agents)), set(range(agents))
+        self._far = set(range(agents))
+        bell = self._bell.where if self._rings else None
         body = np.frombuffer(setup, np.uint8)
         for agent, rank in enumerate(self._ranks):
             self._listen(agent)
-            self._link.send(rank, Open(agent, len(setup)))
+            self._link.send(rank, Open(agent, len(setup), bell))
             self._link.give(rank, BODY, body)
 
     # -- what is sent ----------------------------------------------------------------
@@ -161,19 +173,22 @@ class MpiTransport:
         """Return what has happened; waits up to `timeout` seconds for something."""
         deadline = time.monotonic() + timeout
         while True:
+            if self._bell.was_rung():
+                self._link.was_rung()
             self._link.progress()
             left = deadline - time.monotonic()
             if self._notices or left <= 0:
                 notices, self._notices = self._notices, []
                 return notices
-            time.sleep(min(left, self._link.pause()))
+            self._bell.wait(min(left, self._link.pause()))
 
     def _listen(self, agent: int) -> None:
         self._link.listen(self._ranks[agent], partial(self._heard, agent))
 
     def _heard(self, agent: int, frame: bytes) -> None:
         match decode_up(frame):
-            case Opened(near):
+            case Opened(near, bell):
+                self._met(agent, bell)
                 self._say(Joined(agent, near))
             case Broken(reason):
                 self._lose(agent, reason)
@@ -185,6 +200,13 @@ class MpiTransport:
                 self._serving.discard(agent)
                 return  # there is nothing more to hear
         self._listen(agent)
+
+    def _met(self, agent: int, bell: Where | None) -> None:
+        rope = Rope.reach(bell)
+        self._link.tie(self._ranks[agent], rope)
+        if rope is not None:
+            self._far.discard(agent)
+            self._link.is_rung_for = not self._far
 
     def _carried(self, key: int, arrived: bool) -> None:
         if key in self._carries:
@@ -223,6 +245,8 @@ class MpiTransport:
                 world.stuck |= {self._ranks[agent] for agent in self._serving}
                 break
             time.sleep(self._link.pause())
+        self._link.untie()
+        self._bell.close()
         world.leave(self)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from codedgrad.engines.agent import Agent
+from codedgrad.engines.bell import Bell, Rope
 from codedgrad.engines.mpi_link import BODY, CARRIED, FETCHED, Link
 from codedgrad.engines.mpi_messages import (
     Alert,
@@ -30,6 +31,7 @@ from codedgrad.engines.mpi_messages import (
     Took,
     decode_down,
 )
+from codedgrad.engines.nearby import Where
 from codedgrad.errors import CodedgradError
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Server:
         self._parent = os.getppid()
         self._looked = 0.0
         self._link = Link(comm, self._lost)
+        self._bell = Bell()
         self._agent: Agent | None = None
         self._is_ending = False
         self._quit: Quit | None = None
@@ -72,6 +75,8 @@ class Server:
         """
         self._listen()
         while self._quit is None:
+            if self._bell.was_rung():
+                self._link.was_rung()
             self._link.progress()
             if self._is_ending and not self._link.is_busy:
                 self._end()
@@ -96,7 +101,7 @@ class Server:
         for frame in frames:
             self._link.send(_ROOT, Said(frame))
         if not frames and (self._agent is None or pause < _COARSE):
-            time.sleep(pause)
+            self._bell.wait(pause)
 
     def _look(self) -> None:
         self._looked = time.monotonic()
@@ -119,9 +124,9 @@ class Server:
     def _heard(self, frame: bytes) -> None:
         link, message = self._link, decode_down(frame)
         match message:
-            case Open(number, size):
+            case Open(number, size, bell):
                 setup = np.empty(size, np.uint8)
-                then = partial(self._open, number, setup)
+                then = partial(self._open, number, setup, bell)
                 link.take(_ROOT, BODY, setup, then)
                 return
             case Quit():
@@ -149,15 +154,20 @@ class Server:
                 link.take(source, CARRIED, self._agent.row(row), done, failed)
         self._listen()
 
-    def _open(self, number: int, setup: np.ndarray) -> None:
+    def _open(self, number: int, setup: np.ndarray, bell: Where | None) -> None:
         try:
             self._agent = Agent(setup.tobytes(), number)
+            self._agent.wait_also_at(self._bell.fd)
         except CodedgradError as error:
             self._link.send(_ROOT, Broken(str(error)))
         except Exception:
             self._link.send(_ROOT, Broken(traceback.format_exc()))
         else:
-            self._link.send(_ROOT, Opened(self._agent.near))
+            rope = Rope.reach(bell)
+            self._link.tie(_ROOT, rope)
+            self._link.is_rung_for = rope is not None
+            mine = None if rope is None else self._bell.where
+            self._link.send(_ROOT, Opened(self._agent.near, mine))
         self._listen()
 
     def _took(self, key: int, arrived: bool) -> None:
@@ -167,6 +177,8 @@ class Server:
         self._is_ending = False
         self.close()
         self._link.send(_ROOT, Ended())
+        self._link.untie()
+        self._link.is_rung_for = False
         self._listen()
 
     def _lost(self, peer: int, reason: str) -> None:

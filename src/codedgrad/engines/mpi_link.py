@@ -7,7 +7,8 @@ another arrives in order: that is MPI's promise, and all that is relied upon.
 
 Calls return at once, so somebody has to look, again and again, whether something has
 arrived. `Link.pause` says how long to sleep in between: a tenth of the time for which
-nothing has happened, and little while something is on its way.
+nothing has happened, and little while something is on its way. Where all who may send
+something are on this host they ring a bell when they have, and there is no hurry.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.engines.bell import Rope
 from codedgrad.engines.extras import extra
 from codedgrad.engines.mpi_messages import Down, Up, encode
 
@@ -84,15 +86,23 @@ class Link:
         comm: All processes.
         lost: Called once for each peer that cannot be reached any more, with why;
             nothing is heard of it afterwards.
+        longest: Seconds of a pause, at most.
 
     Attributes:
         gone: The peers that were lost.
+        is_rung_for: Whether all who send something, unasked, ring when they have.
     """
 
-    def __init__(self, comm: MPI.Comm, lost: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        lost: Callable[[int, str], None],
+        longest: float = _LONGEST,
+    ) -> None:
         self._mpi = extra("mpi")
         self._comm = comm
         self._lost = lost
+        self._longest = longest
         self._transfers: list[_Transfer] = []
         self._requests: list[MPI.Request] = []  # of the transfers, in their order
         self._buried: list[_Transfer] = []  # never ended; MPI may know their memory
@@ -103,6 +113,27 @@ class Link:
         self._alert_until = self._due = self._moved
         self._lateness = 0.0  # seconds
         self.gone: set[int] = set()
+        self._ropes: dict[int, Rope] = {}
+        self._rung_at = 0.0
+        self.is_rung_for = False
+
+    # -- bells -----------------------------------------------------------------------
+
+    def tie(self, peer: int, rope: Rope | None) -> None:
+        """Ring from now on when something was sent to a peer; None: no more."""
+        if peer in self._ropes:
+            self._ropes.pop(peer).close()
+        if rope is not None:
+            self._ropes[peer] = rope
+
+    def untie(self) -> None:
+        """Ring nobody any more."""
+        for peer in list(self._ropes):
+            self.tie(peer, None)
+
+    def was_rung(self) -> None:
+        """Look often for a moment: what was rung for is there, or is about to be."""
+        self._rung_at = time.monotonic()
 
     # -- what is sent and taken ------------------------------------------------------
 
@@ -139,6 +170,8 @@ class Link:
             transfer = _Transfer(peer, tag, piece)
             self._post(transfer, self._comm.Isend)
         self._moved = time.monotonic()
+        if peer in self._ropes:
+            self._ropes[peer].ring()
 
     def take(
         self,
@@ -203,12 +236,18 @@ class Link:
         quiet = now - self._moved
         if self._busy and quiet < _SPIN:
             pause = 0.0
+        elif self.is_rung_for and not self._busy and not self._is_awaiting(now):
+            pause = _LONGEST
         else:
             soon = self._busy or now < self._alert_until
-            longest = max(_BUSY, self._lateness) if soon else _LONGEST
+            longest = max(_BUSY, self._lateness) if soon else self._longest
             pause = min(longest, max(_SHORTEST, quiet / 10))
         self._due = now + pause
         return pause
+
+    def _is_awaiting(self, now: float) -> bool:
+        """Whether it was rung for something that has not been seen yet."""
+        return self._moved < self._rung_at > now - _SPIN
 
     def _waited(self) -> None:
         """Note by how much a pause was longer than it should have been."""

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from codedgrad.engines.agent import Near
+from codedgrad.engines.nearby import Where
 
 __all__ = [
     "Alert",
@@ -33,10 +34,14 @@ __all__ = [
 
 
 class Open(Struct, frozen=True, tag=True):
-    """Make an agent; its set-up, of so many bytes, comes next."""
+    """Make an agent; its set-up, of so many bytes, comes next.
+
+    Whoever can reach the bell of the root is to ring it.
+    """
 
     number: int
     size: int
+    bell: Where | None
 
 
 class Tell(Struct, frozen=True, tag=True):
@@ -87,9 +92,13 @@ class Quit(Struct, frozen=True, tag=True):
 
 
 class Opened(Struct, frozen=True, tag=True):
-    """An agent is there, and shares or offers to share something."""
+    """An agent is there, and shares or offers to share something.
+
+    If the root's bell was in reach, here is its own.
+    """
 
     near: Near
+    bell: Where | None
 
 
 class Broken(Struct, frozen=True, tag=True):

@@ -39,11 +39,12 @@ from codedgrad.engines.far_rows import FarRows
 from codedgrad.engines.fleet import Fleet
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Shape
+from codedgrad.engines.nearby import Where
 from codedgrad.engines.pace import Pace
 from codedgrad.engines.port import FairPort, Port
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
-from codedgrad.engines.shared import Shared, Where
+from codedgrad.engines.shared import Shared
 from codedgrad.engines.transport import (
     Carried,
     Fetched,

@@ -10,8 +10,7 @@ kills its process with SIGBUS. What a root that was killed between those two cal
 left is removed by the next one.
 
 Processes that were not handed a descriptor can reach memory of their own host, if they
-are told `Where` it is and are the same user's: on Linux, where `/proc` has the
-descriptors of every process. They can read it, and no more.
+are told `where` it is (`nearby`). They can read it, and no more.
 """
 
 from __future__ import annotations
@@ -26,34 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import DTypeLike, NDArray
 
+from codedgrad.engines.nearby import Where, open_there, where_is
 from codedgrad.errors import EngineFailed
 
-__all__ = ["Shared", "Where", "available_memory", "nameless", "sweep"]
+__all__ = ["Shared", "available_memory", "nameless", "sweep"]
 
 _NAME = re.compile(r"codedgrad-(\d+)-[0-9a-f]{16}")
-
-
-class Where(Struct, frozen=True):
-    """Where a process has memory, for others of its host.
-
-    Attributes:
-        host: The machine since it was started, and the network that it is seen on:
-            what has another network is another host.
-        pid: Of the process.
-        fd: Its descriptor of the memory.
-        file: The numbers by which the kernel knows the memory: a process of that number
-            that has something else there, in another container, is not taken for it.
-        size: Bytes.
-    """
-
-    host: str
-    pid: int
-    fd: int
-    file: tuple[int, int]
-    size: int
 
 
 class Shared:
@@ -104,27 +83,15 @@ class Shared:
             >>> there.close(), memory.close()
             (None, None)
         """
-        if where is None or where.host != _host():
-            return None
-        try:
-            fd = os.open(f"/proc/{where.pid}/fd/{where.fd}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # gone, another user's, or in another container
-            return None
-        found = os.fstat(fd)
-        if ((found.st_dev, found.st_ino), found.st_size) != (where.file, where.size):
-            os.close(fd)
+        fd = open_there(where, os.O_RDONLY)
+        if fd is None or where is None:
             return None
         return cls.attach(fd, where.size, read_only=True)
 
     @property
     def where(self) -> Where | None:
         """Where it is, for other processes of this host; None: they cannot reach it."""
-        host = _host()
-        if host is None:
-            return None
-        file = os.fstat(self.fd)
-        numbers = file.st_dev, file.st_ino
-        return Where(host, os.getpid(), self.fd, numbers, self.size)
+        return where_is(self.fd)
 
     def array(
         self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0
@@ -142,15 +109,6 @@ class Shared:
         with suppress(BufferError):  # a view is about; the last one takes it along
             self._map.close()
         self._map = None
-
-
-def _host() -> str | None:
-    """Return what only processes of the same host say; None where that is unknown."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/net')}"
-    except OSError:
-        return None
 
 
 def nameless(size: int, least: int) -> int | None:

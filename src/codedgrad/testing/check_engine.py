@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
@@ -194,14 +196,19 @@ def _start(
 ) -> None:
     fixed = np.zeros((1, scheme.workers))
     fixed[0, list(slow)] = _SLOW / 3
-    engine.start(
-        partial(_Probe, _LENGTH, str(log)),
-        _LAYOUT,
-        scheme.workers,
-        faults=faults,
-        delays=Times(fixed=fixed, unit=np.zeros_like(fixed)),
-        parts=scheme.parts,
-    )
+    here = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(here)  # to import it takes workers a second
+    try:
+        engine.start(
+            partial(_Probe, _LENGTH, str(log)),
+            _LAYOUT,
+            scheme.workers,
+            faults=faults,
+            delays=Times(fixed=fixed, unit=np.zeros_like(fixed)),
+            parts=scheme.parts,
+        )
+    finally:
+        cloudpickle.unregister_pickle_by_value(here)
 
 
 def _step(driver: Driver, scheme: Scheme, step: int) -> tuple[int, ...]:
