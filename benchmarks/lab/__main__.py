@@ -5,6 +5,7 @@
 
     model     stars, trees and rings over bare MPI, beside the simulator
     trees     the MPI engine on 84 workers, with and without slow hosts
+    rates     gradient coding beside CodedReduce, on slower and slower links
     latency   which latency decides a tree against a ring
     fair      a shared link with unequal rates: fair, and first come, first served
     spot      Ray on nine hosts: one killed, one cut off, one brought back
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from kernel import LabFailed
 
-EXPERIMENTS = ("model", "trees", "latency", "fair", "spot")
+EXPERIMENTS = ("model", "trees", "rates", "latency", "fair", "spot")
 
 
 def main() -> int:

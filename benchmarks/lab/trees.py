@@ -12,7 +12,7 @@ no queue, no TCP, no processes, and not the two cores that all these hosts share
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -76,8 +76,10 @@ def predicted(setting: Setting, slow: bool) -> dict[str, float]:
     }
 
 
-def measure(setting: Setting, slow: bool) -> list[dict[str, float | str]]:
-    """Return a row for every scheme and step that counts."""
+def measure(
+    setting: Setting, slow: bool, schemes: Sequence[str] = ()
+) -> list[dict[str, float | str]]:
+    """Return a row for every scheme, or some of them, and step that counts."""
     rows: list[dict[str, float | str]] = []
     model = predicted(setting, slow)
     with Lab(setting.workers + 1, setting.rate) as lab:
@@ -85,7 +87,7 @@ def measure(setting: Setting, slow: bool) -> list[dict[str, float | str]]:
             rate = f"{bits(setting.rate) / SLOWER / 1e6:g}mbit"
             for host in lab.hosts[CHILDREN::CHILDREN]:
                 host.set_rate(rate)
-        for name in model:
+        for name in schemes or model:
             for one in _steps(lab, name, setting):
                 row = {"slow hosts": "yes" if slow else "no", "scheme": name}
                 rows.append(row | one | {"predicted": round(model[name], 4)})
