@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 
 from codedgrad.core import (
+    ROOT,
+    Assign,
     Command,
     Event,
     MessageArrived,
     Segment,
+    StepStarted,
     WorkerJoined,
     WorkerLost,
 )
 from codedgrad.engines import Driver, FaultPlan, train
 from codedgrad.engines.far_rows import FarRows
+from codedgrad.engines.port import Port
 from codedgrad.errors import EngineFailed, JobFailed
 from codedgrad.jobs import Layout, NumpyJob, single_process
 from codedgrad.schemes import (
@@ -145,6 +149,52 @@ def test_what_was_read_outlives_a_near_host_which_may_come_back_far() -> None:
         engine.close()
 
 
+@pytest.mark.parametrize("before", ["near", "far"])
+def test_who_is_near_when_it_is_back_reads_the_parameters_of_the_step(
+    before: str,
+) -> None:
+    """Though nobody was near when the step began."""
+    engine = Looped(near=True)
+    engine.transport.far = {0, 2} if before == "near" else {0, 1, 2}
+    steps = Steps(uncoded(3), engine)
+    back = []
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        if isinstance(event, StepStarted) and event.step == 1:
+            engine.transport.far.discard(1)
+            engine.transport.begin(1)
+            back.append(1)
+
+    steps.driver._watch = watch
+    try:
+        steps.step(1.0)
+        engine.transport.lose(1)
+        engine._poll(0.0)  # it is known to be gone before the step begins
+        steps.step(2.0)
+        assert back == [1]
+        assert engine.read == 1 + (before == "near")
+        steps.step(3.0)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("near", [False, True], ids=["far", "near"])
+def test_a_message_of_a_worker_that_was_dropped_is_too_late(near: bool) -> None:
+    engine = Looped(near=near)
+    job = NumpyJob(gradient, 50, "float64")
+    try:
+        engine.start(lambda: job, job.layout, 1)
+        engine.publish(0, np.ones(50))
+        engine.give(Assign(0, Segment(0, 0, (3,), (1.0,)), 1))
+        engine._rows.forget(0)  # as by an order that its message has overtaken
+        while not any(isinstance(e, MessageArrived) for e in engine._pending):
+            engine._poll(1.0)
+        assert engine.lives == (1,)
+        assert (engine.read, engine.fetched) == (0, 0)
+    finally:
+        engine.close()
+
+
 def test_nothing_is_left_open_when_near_workers_are_gone() -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
@@ -168,6 +218,30 @@ def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again()
     np.testing.assert_array_equal(rows.combine([(0, 2.0)]), 2.0 * np.arange(5.0))
 
 
+def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> None:
+    rows = FarRows(Layout(parameters=1, gradient=3), workers=1, places=1, inbox=0)
+    row = np.arange(5.0)
+    rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
+    rows.expect(7, 0, (0,))
+    for message in (0, 7):
+        rows.arrived(message, (row,), lent=True)
+        rows.sent(0, message, ((0, 1),))
+    rows.give(Segment(1, 0, (1,), (1.0,)))
+    row[:] = -1.0
+    for message in (0, 7):
+        np.testing.assert_array_equal(rows.combine([(message, 1.0)]), np.arange(5.0))
+
+
+def test_a_row_that_another_message_will_have_is_not_given_out_again() -> None:
+    rows = FarRows(Layout(parameters=1, gradient=3), workers=1, places=1, inbox=0)
+    rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
+    rows.expect(7, 0, (0,))
+    rows.arrived(0, (np.arange(5.0),), lent=True)
+    rows.sent(0, 0, ((0, 1),))
+    with pytest.raises(EngineFailed, match="has no room left for a sum in this step"):
+        rows.give(Segment(1, 0, (1,), (1.0,)))
+
+
 # -- hosts that are lost ---------------------------------------------------------------
 
 
@@ -187,10 +261,10 @@ class Steps:
     def watch(self, event: Event, commands: list[Command]) -> None:
         self.events.append(event)
 
-    def step(self) -> tuple[int, ...]:
-        sum_ = self.driver.step(np.ones(50))
+    def step(self, x: float = 1.0) -> tuple[int, ...]:
+        sum_ = self.driver.step(np.full(50, x))
         parts = np.arange(self.parts)
-        np.testing.assert_allclose(sum_.vector[:50], (1.0 - parts).sum(), atol=1e-12)
+        np.testing.assert_allclose(sum_.vector[:50], (x - parts).sum(), atol=1e-12)
         return sum_.report.heard
 
 
@@ -238,6 +312,27 @@ def test_a_host_that_is_lost_while_its_sum_is_on_its_way_is_lost_with_it() -> No
         assert lost
         assert engine.lives[1] == 2
         steps.step()
+    finally:
+        engine.close()
+
+
+def test_a_host_that_is_lost_is_not_let_in_by_what_ends_with_it() -> None:
+    """Worker 1 has two sums to send, and is lost with the first on its way."""
+    engine = Looped({1: 60.0})
+    job = NumpyJob(gradient, 50, "float64")
+    port = engine._ports[ROOT] = Port(width=1)
+    try:
+        engine.start(lambda: job, job.layout, 2)
+        engine.publish(0, np.ones(50))
+        for id_ in (0, 2):
+            engine.give(Assign(0, Segment(id_, 1, (id_,), (1.0,)), id_ + 1))
+        while not port._waiting:
+            engine._poll(1.0)
+        engine.transport.lose(1)
+        while not any(isinstance(event, WorkerLost) for event in engine._pending):
+            engine._poll(1.0)
+        assert len(engine.transport.fetches) == 1
+        assert not engine._trips
     finally:
         engine.close()
 

@@ -94,6 +94,21 @@ def test_what_is_not_the_memory_that_was_told_of_is_not_taken_for_it(
     memory.close()
 
 
+def test_memory_that_there_are_no_addresses_for_is_not_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = Shared(8000)
+    open_ = os.listdir("/proc/self/fd")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr("codedgrad.engines.shared.mmap.mmap", refuse)
+    assert Shared.reach(memory.where) is None
+    assert os.listdir("/proc/self/fd") == open_
+    memory.close()
+
+
 def test_a_host_with_another_network_is_another_host() -> None:
     memory = Shared(8000)
     asked = [sys.executable, "-c", READER, msgspec.json.encode(memory.where).decode()]

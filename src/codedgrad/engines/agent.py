@@ -118,12 +118,12 @@ class Agent:
         told = msgspec.msgpack.decode(setup, type=Setup)
         known = set(sys.path)
         sys.path += [p for p in told.path if p not in known and os.path.isdir(p)]
+        shape = told.prepare.shape
+        shared = Shared(shape.size, shape.least)
         published = Shared.reach(told.published)
         self._prepare = told.prepare
         if published is None:
             self._prepare = msgspec.structs.replace(told.prepare, published=None)
-        shape = self._prepare.shape
-        shared = Shared(shape.size, shape.least)
         self._memory = Memory(shared, shape)
         self._shared = [shared] if published is None else [shared, published]
         rows = None if told.published is None else shared.where

@@ -64,9 +64,11 @@ class Bell:
         return False
 
     def close(self) -> None:
-        """Take it down."""
-        os.close(self.fd)
-        os.close(self._rope)
+        """Take it down; more than once is harmless."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            os.close(self._rope)
+            self.fd = self._rope = -1
 
 
 class Rope:

@@ -68,6 +68,10 @@ class FarRows(Rows):
         """Return the rows of a message; it may be none."""
         return tuple(self._row[id_] for id_, done in cuts if done > 0)
 
+    def is_dropped(self, cuts: tuple[tuple[int, int], ...]) -> bool:
+        """Whether a message is of sums that its worker was told to forget."""
+        return any(id_ in self._left for id_, _ in cuts)
+
     def leave(self, cuts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
         """Return the rows of a message, which are now on their way."""
         rows = self.of(cuts)
@@ -154,16 +158,27 @@ class FarRows(Rows):
 
     def _rescue(self, worker: int) -> int:
         """Free a row whose sum has come to the root, or is copied now."""
-        for message, terms in self._terms.items():
+        wanted = {
+            id_
+            for message, (_, segments) in self._asked.items()
+            if message not in self._sent and message not in self._void
+            for id_ in segments
+        }
+        for message in self._terms:
             for id_, _ in self._sent[message]:
                 row = self._row.get(id_)
-                mine = self._segments[id_].worker == worker
+                mine = self._segments[id_].worker == worker and id_ not in wanted
                 if mine and row is not None and row not in self._busy:
-                    if message in self._lent:
-                        self._terms[message] = tuple(term.copy() for term in terms)
-                        self._lent.discard(message)
+                    self._copy_lent(id_)
                     del self._row[id_]
                     self.rescued += 1
                     return row
         problem = f"worker {worker} has no room left for a sum in this step"
         raise EngineFailed(problem, "more open_segments")
+
+    def _copy_lent(self, segment: int) -> None:
+        """Copy the terms of all messages that have a segment, where they are rows."""
+        for message in list(self._lent):
+            if any(id_ == segment for id_, _ in self._sent[message]):
+                self._terms[message] = tuple(t.copy() for t in self._terms[message])
+                self._lent.discard(message)

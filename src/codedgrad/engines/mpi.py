@@ -96,6 +96,7 @@ class MpiTransport:
 
     def __init__(self, rings: bool = True) -> None:
         self._rings = rings
+        self._bell = Bell()
         self._far: set[int] = set()  # agents that cannot ring
         self._owner = os.getpid()
         self._world: World | None = None
@@ -110,11 +111,10 @@ class MpiTransport:
     def open(self, setup: bytes, agents: int) -> None:
         """Begin with agents, in as many processes."""
         world = the_world(agents)
-        self._ranks = world.enter(self, agents)
-        self._world = world
         self._shape = msgspec.msgpack.decode(setup, type=Setup).prepare.shape
         self._link = Link(world.comm, self._lost, _LONGEST)
-        self._bell = Bell()
+        self._ranks = world.enter(self, agents)
+        self._world = world
         self._here, self._serving = set(range(agents)), set(range(agents))
         self._far = set(range(agents))
         bell = self._bell.where if self._rings else None
@@ -173,14 +173,17 @@ class MpiTransport:
         """Return what has happened; waits up to `timeout` seconds for something."""
         deadline = time.monotonic() + timeout
         while True:
-            if self._bell.was_rung():
-                self._link.was_rung()
-            self._link.progress()
+            self._progress()
             left = deadline - time.monotonic()
             if self._notices or left <= 0:
                 notices, self._notices = self._notices, []
                 return notices
             self._bell.wait(min(left, self._link.pause()))
+
+    def _progress(self) -> None:
+        if self._bell.was_rung():
+            self._link.was_rung()
+        self._link.progress()
 
     def _listen(self, agent: int) -> None:
         self._link.listen(self._ranks[agent], partial(self._heard, agent))
@@ -234,20 +237,28 @@ class MpiTransport:
 
     def close(self) -> None:
         """End all agents, when what is on its way to and from them has arrived."""
+        if os.getpid() != self._owner:
+            return  # a fork of the root
         world, self._world = self._world, None
-        if world is None or os.getpid() != self._owner or world.is_over:
-            return  # never opened, closed, a fork of the root, or nobody is left
-        for agent in sorted(self._serving):
-            self._link.send(self._ranks[agent], End())
-        while self._serving and not world.is_ending:
-            self._link.progress()
-            if self._link.quiet > _PATIENCE:
-                world.stuck |= {self._ranks[agent] for agent in self._serving}
-                break
-            time.sleep(self._link.pause())
-        self._link.untie()
-        self._bell.close()
-        world.leave(self)
+        try:
+            if world is not None and not world.is_over:
+                self._end(world)
+        finally:
+            self._bell.close()
+
+    def _end(self, world: World) -> None:
+        try:
+            for agent in sorted(self._serving):
+                self._link.send(self._ranks[agent], End())
+            while self._serving and not world.is_ending:
+                self._progress()
+                if self._link.quiet > _PATIENCE:
+                    world.stuck |= {self._ranks[agent] for agent in self._serving}
+                    break
+                self._bell.wait(self._link.pause())
+        finally:
+            self._link.untie()
+            world.leave(self)
 
 
 class _Pool:

@@ -86,7 +86,8 @@ class Link:
         comm: All processes.
         lost: Called once for each peer that cannot be reached any more, with why;
             nothing is heard of it afterwards.
-        longest: Seconds of a pause, at most.
+        longest: Seconds of a pause at most, where nobody rings and nothing is on its
+            way.
 
     Attributes:
         gone: The peers that were lost.
@@ -233,10 +234,11 @@ class Link:
         to look less often helps everybody.
         """
         now = time.monotonic()
-        quiet = now - self._moved
+        is_awaiting = self._is_awaiting(now)
+        quiet = now - (self._rung_at if is_awaiting else self._moved)
         if self._busy and quiet < _SPIN:
             pause = 0.0
-        elif self.is_rung_for and not self._busy and not self._is_awaiting(now):
+        elif self.is_rung_for and not self._busy and not is_awaiting:
             pause = _LONGEST
         else:
             soon = self._busy or now < self._alert_until

@@ -123,9 +123,11 @@ class _FarLane(Lane):
 
 
 def _end(transport: Transport, held: dict[int, Memory]) -> None:
-    transport.close()
-    while held:
-        held.popitem()[1].close()
+    try:
+        transport.close()
+    finally:
+        while held:
+            held.popitem()[1].close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,6 +187,8 @@ class Remote(Fleet):
     def close(self) -> None:
         """End all agents and their workers."""
         self._end()
+        if self._lanes:
+            self._rows.begin()  # sums of the last step are in memory of others
 
     @property
     def _is_open(self) -> bool:
@@ -233,7 +237,8 @@ class Remote(Fleet):
     def _keep(self, parameters: NDArray[Any]) -> None:
         lanes = [self._far(lane.worker) for lane in self._lanes]
         near = [lane for lane in lanes if lane.has_parameters]
-        if near:
+        may_come = self._transport.restarts and ROOT in self._held
+        if near or may_come:  # whoever comes in the midst of the step may be near
             in_hand = {lane.version for lane in near if lane.in_hand is not None}
             self._version = self._held[ROOT].publish(parameters, in_hand)
         far = any(lane.has_agent and not lane.has_parameters for lane in lanes)
@@ -281,8 +286,8 @@ class Remote(Fleet):
         if not self._rows.is_asked(lane.worker, sent.message, sent.cuts):
             self._unknown(lane, sent)
             return
-        if self._rows.is_there(sent.message):
-            self._hand_out(lane, sent)  # once more
+        if self._rows.is_there(sent.message) or self._rows.is_dropped(sent.cuts):
+            self._hand_out(lane, sent)  # once more; or too late, and nobody's concern
             return
         to = self._rows.target(sent.message)
         if to is None:
@@ -430,8 +435,8 @@ class Remote(Fleet):
         if not self._shares or published is None:
             return None
         try:
-            shared = Shared(published.size, least=0)
-        except EngineFailed:  # memory that needs a folder, which has no room
+            shared = Shared(published.size, least=2 * published.version_bytes)
+        except (EngineFailed, OSError):  # too little memory, or too few addresses
             return None
         self._held[ROOT] = Memory(shared, published)
         return shared.where
@@ -456,6 +461,9 @@ class Remote(Fleet):
             raise EngineFailed(problem, "looking at its log")
         comes = "it comes back" if self._transport.restarts else "it does not come back"
         _log.warning("worker %d is lost (%s); %s", lane.worker, reason, comes)
+        self._call_off(lane.worker)  # or what ends would let it in next
+        if lane.worker in self._ports:
+            self._ports[lane.worker].clear(lambda trip: False)
         for key, (trip, _, _) in list(self._trips.items()):
             if lane.worker in (trip.lane.worker, trip.to):
                 self._come(key, None)

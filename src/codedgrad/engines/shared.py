@@ -86,7 +86,11 @@ class Shared:
         fd = open_there(where, os.O_RDONLY)
         if fd is None or where is None:
             return None
-        return cls.attach(fd, where.size, read_only=True)
+        try:
+            return cls.attach(fd, where.size, read_only=True)
+        except OSError:  # there are limits to what a process may map
+            os.close(fd)
+            return None
 
     @property
     def where(self) -> Where | None:
