@@ -34,9 +34,10 @@ tell("passed")
 """
 
 MANY = """
-import sys, time
+import gc, os, sys, time
 import numpy as np
 from codedgrad.core import Assign
+from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, train
 from codedgrad.engines.mpi import Mpi
 from codedgrad.jobs import NumpyJob
@@ -66,14 +67,27 @@ for near in (True, False):
     train(gradient, np.zeros(SIZE), tree, steps=STEPS, rate=RATE, engine=engine)
     tell(f"near {near}", [engine.read, engine.fetched, engine.carried])
 
-# faults on purpose
+# run after run, nothing is left open
+def open_files():
+    engine, job = Mpi(), NumpyJob(gradient, 5)
+    engine.start(lambda: job, job.layout, 4)
+    pids = [os.getpid(), *agents(engine)]
+    engine.close()
+    gc.collect()
+    return [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids]
+
+tell("open files", [open_files() for _ in range(3)])
+
+# faults on purpose; all take long enough for everybody to have begun
+fixed = np.full((1, 4), 0.03)
+delays = Times(fixed=fixed, unit=np.zeros_like(fixed))
 for name, scheme, faults in (
     ("slow", fractional(4, 1), FaultPlan().slow(1, 3, 0.3).slow(0, 6, 0.3)),
     ("killed", uncoded(4), FaultPlan().kill(2, 3).kill(0, 5).kill(2, 8)),
 ):
     engine = Mpi()
     run = train(gradient, np.zeros(SIZE), scheme, steps=STEPS, rate=RATE,
-                engine=engine, faults=faults)
+                engine=engine, faults=faults, delays=delays)
     facts = {"fired": faults.all_fired, "lives": engine.lives}
     tell(name, outcome(run, scheme) | facts)
 
@@ -255,6 +269,12 @@ def test_what_is_near_is_read_and_what_is_not_is_fetched(many: Any) -> None:
     """Of a tree that is a chain, what the one child of the root has."""
     assert many.answers["near True"] == [12, 0, 12 * 3]
     assert many.answers["near False"] == [0, 12, 12 * 3]
+
+
+def test_nothing_is_left_open_after_a_run(many: Any) -> None:
+    first, *others = many.answers["open files"]
+    assert others == [first] * 2
+    assert len(first) == 5
 
 
 def test_that_a_loss_ends_the_job_is_said_once_and_at_the_start(many: Any) -> None:
