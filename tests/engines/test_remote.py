@@ -93,6 +93,16 @@ def test_between_near_workers_and_the_root_nothing_is_sent() -> None:
     assert (engine.fetched, engine.transport.published) == (0, 0)
 
 
+def test_where_memory_cannot_be_reached_nobody_is_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("codedgrad.engines.nearby._host", lambda: None)
+    engine = Looped(near=True)
+    run = train(gradient, np.zeros(50), uncoded(2), steps=3, engine=engine)
+    assert (engine.read, engine.fetched, engine.transport.published) == (0, 6, 3)
+    np.testing.assert_array_equal(run.parameters, alone(2, 3))
+
+
 def test_children_of_near_workers_send_to_them_as_others_do() -> None:
     engine = Looped(near=True)
     scheme = coded_reduce(6, 2, 0)  # two children of the root, two of each of them

@@ -438,8 +438,12 @@ class Remote(Fleet):
             shared = Shared(published.size, least=2 * published.version_bytes)
         except (EngineFailed, OSError):  # too little memory, or too few addresses
             return None
-        self._held[ROOT] = Memory(shared, published)
-        return shared.where
+        where = shared.where
+        if where is None:
+            shared.close()
+        else:
+            self._held[ROOT] = Memory(shared, published)
+        return where
 
     def _meet(self, lane: _FarLane, near: Near) -> None:
         lane.has_agent = True
