@@ -68,15 +68,18 @@ for near in (True, False):
     tell(f"near {near}", [engine.read, engine.fetched, engine.carried])
 
 # run after run, nothing is left open
-def open_files():
-    engine, job = Mpi(), NumpyJob(gradient, 5)
+def open_files(near=True):
+    engine, job = Mpi(share_memory=near), NumpyJob(gradient, 5)
     engine.start(lambda: job, job.layout, 4)
+    link = engine._transport._link
+    tell(f"bells {near}", [link.is_rung_for, len(link._ropes)])
     pids = [os.getpid(), *agents(engine)]
     engine.close()
     gc.collect()
     return [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids]
 
 tell("open files", [open_files() for _ in range(3)])
+open_files(near=False)
 
 # faults on purpose; all take long enough for everybody to have begun
 fixed = np.full((1, 4), 0.03)
@@ -269,6 +272,14 @@ def test_what_is_near_is_read_and_what_is_not_is_fetched(many: Any) -> None:
     """Of a tree that is a chain, what the one child of the root has."""
     assert many.answers["near True"] == [12, 0, 12 * 3]
     assert many.answers["near False"] == [0, 12, 12 * 3]
+
+
+def test_the_root_and_who_is_near_ring_for_each_other_and_nobody_else(
+    many: Any,
+) -> None:
+    """An agent says where its own bell is only if it has reached the root's."""
+    assert many.answers["bells True"] == [True, 4]
+    assert many.answers["bells False"] == [False, 0]
 
 
 def test_nothing_is_left_open_after_a_run(many: Any) -> None:
