@@ -14,6 +14,7 @@ CodedgradError
 ├── EngineFailed       (also RuntimeError) processes or memory that cannot be had
 ├── JobFailed          (also RuntimeError) the user's own code raised in a worker
 ├── StepGivenUp        (also RuntimeError) a step that ended without a sum
+├── WrongSum           (also RuntimeError) a sum that its messages do not add up to
 ├── Violation          (also AssertionError) a code, scheme or engine breaks a rule
 └── ProtocolError      (also RuntimeError) a mistake of ours: a driver's or a scheme's
     ├── BrokenPlan                        an answer of a plan that cannot be meant
@@ -43,6 +44,7 @@ __all__ = [
     "StepGivenUp",
     "StuckStep",
     "Violation",
+    "WrongSum",
 ]
 
 
@@ -279,6 +281,32 @@ class StepGivenUp(CodedgradError, RuntimeError):
 
     def __str__(self) -> str:
         return f"step {self.step} was given up: {self.reason}"
+
+
+class WrongSum(CodedgradError, RuntimeError):
+    """The sum of a step is not what its messages add up to; nobody was given it.
+
+    Attributes:
+        step: The step.
+        messages: What was added up: numbers of messages, and the workers they are of.
+        problem: What does not fit.
+    """
+
+    def __init__(
+        self, step: int, messages: Sequence[tuple[int, int]], problem: str
+    ) -> None:
+        super().__init__(step, messages, problem)
+        self.step = step
+        self.messages = tuple(messages)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        named = [f"{message} of worker {worker}" for message, worker in self.messages]
+        return (
+            f"step {self.step}: the sum of messages {', '.join(named)} is wrong: "
+            f"{self.problem}; memory, a link or codedgrad is broken: go on from the "
+            f"last checkpoint, and report it if it happens again"
+        )
 
 
 class ProtocolError(CodedgradError, RuntimeError):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from codedgrad.engines.agent import Agent, Setup
 from codedgrad.engines.remote import Remote
+from codedgrad.engines.stale import Stretches
 from codedgrad.engines.transport import (
     Carried,
     Fetched,
@@ -31,7 +32,7 @@ class Loopback:
     def __init__(self, seconds: dict[int, float] | None = None) -> None:
         self.agents: dict[int, Agent] = {}
         self.far: set[int] = set()  # agents that share nothing, whatever they could
-        self.published = 0
+        self.delivered: list[tuple[int, Stretches]] = []  # by agent
         self.fetches: list[tuple[int, int]] = []  # (agent, key)
         self.alerts: list[int] = []
         self._seconds = seconds or {}
@@ -66,12 +67,14 @@ class Loopback:
             self.agents[agent].take(frame)
 
     def publish(self, parameters: NDArray[Any]) -> None:
-        self._parameters = parameters.copy()
-        self.published += 1
+        self._parameters = parameters
 
-    def deliver(self, agent: int, slot: int) -> None:
+    def deliver(self, agent: int, slot: int, stretches: Stretches) -> None:
+        self.delivered.append((agent, stretches))
         if agent in self.agents:
-            np.copyto(self.agents[agent].parameters(slot), self._parameters)
+            for start, end in stretches:
+                parameters = self.agents[agent].parameters(slot)
+                np.copyto(parameters[start:end], self._parameters[start:end])
 
     def alert(self, agent: int) -> None:
         self.alerts.append(agent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.codes.decoders import EXACT
 from codedgrad.core import (
     Combine,
     Command,
@@ -33,8 +34,9 @@ from codedgrad.core import (
     WakeAt,
     WorkerJoined,
 )
+from codedgrad.engines.checks import entries, is_wrong
 from codedgrad.engines.protocol import Engine
-from codedgrad.errors import StepGivenUp
+from codedgrad.errors import StepGivenUp, WrongSum
 from codedgrad.jobs import Layout
 from codedgrad.schemes import Dynamic
 from codedgrad.trace import Header, Reporter, StepReport
@@ -44,6 +46,7 @@ __all__ = ["Driver", "Sum", "Watch", "refuse_oracle"]
 _log = logging.getLogger("codedgrad")
 _NOTICE = 5.0  # seconds a step is open, at least, before it is said who is waited for
 _LONGER = 3.0  # times the longest recent step
+_MISCOUNT = 1e4  # roundings of a decoded count: codes amplify them 500 times at most
 
 Watch: TypeAlias = Callable[[Event, list[Command]], None]
 """Is told every event and the commands it led to, in order."""
@@ -145,20 +148,31 @@ class Driver:
         """When the last step ended, on the clock of `now`."""
         return self.coordinator.history.records[-1].state.now
 
-    def step(self, parameters: NDArray[Any], number: int | None = None) -> Sum:
+    def step(
+        self,
+        parameters: NDArray[Any],
+        number: int | None = None,
+        *,
+        changed: Sequence[tuple[int, int]] | None = None,
+        samples: float | None = None,
+    ) -> Sum:
         """Get the sum of the next step at these parameters.
 
         Args:
             parameters: Of the step, (layout.parameters,).
             number: Of the step, above those before; the next one if None.
+            changed: Stretches of the parameters that may differ from those of the step
+                before; None: all may.
+            samples: How many all parts of the step have together; None: not known.
 
         Raises:
             StepGivenUp: If it cannot be had; the next step may be tried all the same.
+            WrongSum: If the sum is not what its messages add up to.
         """
         engine, step = self._engine, self._next if number is None else number
         self._abandon()
         self._next = step + 1
-        engine.publish(step, parameters)
+        engine.publish(step, parameters, changed)
         if self._is_resumed:
             self._welcome()
         while (event := self._next_event(0.0)) is not None:  # of the step before
@@ -182,9 +196,34 @@ class Driver:
                 "step %d: worker %d sent a value that is not finite, and others "
                 "contradict it (%d times so far)", step, worker, times,
             )  # fmt: skip
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = bool(np.isfinite(vector.sum())) or bool(np.isfinite(vector).all())
-        return Sum(step, vector, self._layout, finite, contradicted, decoding, report)
+        finite = self._check(end, vector, samples)
+        sums = vector[: self._layout.message]
+        return Sum(step, sums, self._layout, finite, contradicted, decoding, report)
+
+    def _check(self, end: Combine, vector: NDArray[Any], samples: float | None) -> bool:
+        """Return whether a sum is finite.
+
+        Raises:
+            WrongSum: If it is, and cannot be the sum of its messages.
+        """
+        layout = self._layout
+        total = entries(vector, layout.gradient)
+        scalars = vector[layout.gradient : layout.message]
+        if not math.isfinite(total) or not np.isfinite(scalars).all():
+            # the entries may also have overflowed in their sum, which says nothing
+            return bool(np.isfinite(vector[: layout.message]).all())
+        known = self.coordinator.history.records[-1].state.messages
+        messages = [(message, known[message].worker) for message, _ in end.weights]
+        if is_wrong(vector, total, len(messages)):
+            problem = f"its entries add up to {total:.9g}, not {vector[-2]:.9g}"
+            raise WrongSum(end.step, messages, problem)
+        counted = float(scalars[layout.samples])
+        tolerance = _MISCOUNT * float(np.finfo(vector.dtype).eps)
+        wanted = counted if samples is None or end.residual > EXACT else samples
+        if not math.isclose(counted, wanted, rel_tol=tolerance):
+            problem = f"it counts {counted:.9g} samples, the step has {wanted:.9g}"
+            raise WrongSum(end.step, messages, problem)
+        return True
 
     def _compare(self, end: Combine) -> None:
         """Report how alike the messages of the sum are, if the plan has asked."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import ROOT
+from codedgrad.engines.checks import scale_of
 from codedgrad.engines.rows import Rows, inner_products, weighted_sum
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import Layout
@@ -34,7 +35,7 @@ class FarRows(Rows):
         self._first, self._inbox = places, inbox
         self._busy: set[int] = set()  # rows on their way
         self._filling: set[tuple[int, int]] = set()  # (worker, row) they are to fill
-        super()._set_up(workers, places, np.empty(layout.message, dtype=layout.dtype))
+        super()._set_up(workers, places, np.empty(layout.row, dtype=layout.dtype))
 
     def begin(self) -> None:
         """Forget the step before."""
@@ -132,7 +133,7 @@ class FarRows(Rows):
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages; it is overwritten by the next one."""
-        rows: list[int | NDArray[Any]] = []
+        rows: list[NDArray[Any]] = []
         factors: list[float] = []
         for _, message, weight in sorted(
             (self._lowest(message), message, weight) for message, weight in weights
@@ -141,6 +142,7 @@ class FarRows(Rows):
             factors += [weight] * len(self._terms[message])
         nowhere = np.empty((0, len(self._total)), dtype=self._dtype)
         weighted_sum(nowhere, rows, factors, self._total)
+        self._total[-1] = scale_of(rows, factors)
         return self._total
 
     def compare(

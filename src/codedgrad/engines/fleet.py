@@ -117,8 +117,14 @@ class Fleet(ABC):
         """Send a signal to a worker, unless that life of it is over."""
 
     @abstractmethod
-    def _keep(self, parameters: NDArray[Any]) -> None:
-        """Note the parameters of a new step, (parameters,); they may change later."""
+    def _keep(
+        self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
+    ) -> None:
+        """Note the parameters of a new step, (parameters,).
+
+        They may change when the step is finished. Of those of the step before only the
+        stretches that have `changed` may differ; None: all.
+        """
 
     @abstractmethod
     def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
@@ -194,7 +200,12 @@ class Fleet(ABC):
         """Return the seconds since the engine was made."""
         return time.monotonic() - self._begun
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+    def publish(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
         """Let all orders from now on be about a new step, and these parameters."""
         if not self._started or not self._is_open:
             raise ProtocolError("the engine is not started, or closed")
@@ -204,7 +215,7 @@ class Fleet(ABC):
             raise InvalidScenario(
                 "parameters", problem, f"({self._layout.parameters},)"
             )
-        self._keep(parameters)
+        self._keep(parameters, changed)
         self._step = step
         self._crashes.clear()
         self._rows.begin()
@@ -236,7 +247,7 @@ class Fleet(ABC):
             lane.drop(step)
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
-        """Return the weighted sum of messages, (message,); valid until the next."""
+        """Return the weighted sum of messages, (layout.row,); valid until the next."""
         return self._rows.combine(weights)
 
     def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:

@@ -121,9 +121,14 @@ class Granting:
         """Return the engine's time."""
         return self._engine.now()
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+    def publish(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
         """Let all orders from now on be about a new step, and these parameters."""
-        self._engine.publish(step, parameters)
+        self._engine.publish(step, parameters, changed)
         self._step = step
         self._elsewhere.clear()
 

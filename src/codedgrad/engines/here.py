@@ -31,11 +31,11 @@ from codedgrad.core import (
     Upload,
 )
 from codedgrad.delays import Times
+from codedgrad.engines.checks import is_finite, stamp
 from codedgrad.engines.faults import FaultPlan, Injector, no_delays
 from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Private, Shape
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.rows import Rows, add_rows
-from codedgrad.engines.worker import is_finite
 from codedgrad.errors import InvalidScenario, ProtocolError
 from codedgrad.jobs import Layout
 
@@ -71,20 +71,28 @@ class Desk:
         self._sums: dict[int, NDArray[Any]] = {}
         self._gathered: dict[int, tuple[int, tuple[tuple[int, float], ...]]] = {}
         self._full: set[int] = set()  # segments that hold what was gathered
+        self._finite: dict[int, bool] = {}  # by segment, once it has its checks
+        self._message = layout.message
 
-    def begin(self, step: int, parameters: NDArray[Any]) -> None:
+    def begin(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
         """Begin a step."""
-        versions = self._memory.versions
-        if parameters.shape != versions.shape[1:]:
+        wanted = self._memory.versions.shape[1:]
+        if parameters.shape != wanted:
             problem = f"have shape {parameters.shape}"
-            raise InvalidScenario("parameters", problem, f"{versions.shape[1:]}")
-        versions[step % 2] = parameters
-        self._parameters = self._memory.parameters(step % 2)
+            raise InvalidScenario("parameters", problem, f"{wanted}")
+        version = self._memory.publish(parameters, (), changed)
+        self._parameters = self._memory.parameters(version)
         self._step = step
         self.rows.begin()
         self._sums.clear()
         self._gathered.clear()
         self._full.clear()
+        self._finite.clear()
 
     def take(self, order: Order) -> None:
         """Make room for what an order asks for."""
@@ -101,9 +109,10 @@ class Desk:
 
     def add(self, segment: int, part: int, coefficient: float, first: bool) -> None:
         """Compute a part and add it to the sum of a segment."""
-        row = self._sums[segment]
+        out = self._sums[segment][: self._message]
+        self._finite.pop(segment, None)
         self._job.part(
-            self._parameters, part, self._step, coefficient, row, add=not first
+            self._parameters, part, self._step, coefficient, out, add=not first
         )
 
     def compute(self, segment: Segment, done: int) -> None:
@@ -113,21 +122,28 @@ class Desk:
         for number, (part, coefficient) in enumerate(list(pairs)[:done]):
             self.add(segment.id, part, coefficient, number == 0)
 
-    def gather(self, message: int) -> None:
+    def send(self, message: int, cuts: tuple[tuple[int, int], ...]) -> bool:
+        """Make a message of sums; return whether all its numbers are finite."""
+        sums = [id_ for id_, done in cuts if done > 0]
+        for id_ in sums:
+            if id_ not in self._finite:
+                self._finite[id_] = stamp(self._sums[id_], self._gradient)
+        self._gather(message)
+        return all(self._finite[id_] for id_ in sums)
+
+    def _gather(self, message: int) -> None:
         """Add what others have sent for a message to the sum of its own parts, once."""
         segment, messages = self._gathered.get(message, (-1, ()))
         if messages and segment not in self._full:
             self._full.add(segment)
             pairs = self.rows.gathered(messages)
-            add_rows([(self._memory.row(r), a) for r, a in pairs], self._sums[segment])
+            row = self._sums[segment]
+            add_rows([(self._memory.row(r), a) for r, a in pairs], row)
+            self._finite[segment] = is_finite(row)
 
     def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
         """Return (one, other, inner product of their gradients) of all pairs."""
         return self.rows.compare(messages, self._gradient)
-
-    def is_finite(self, cuts: tuple[tuple[int, int], ...]) -> bool:
-        """Whether all numbers of a message are."""
-        return all(is_finite(self._sums[id_]) for id_, done in cuts if done > 0)
 
 
 class Here:
@@ -182,9 +198,14 @@ class Here:
         """Return the seconds since the engine was made."""
         return time.monotonic() - self._begun
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+    def publish(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
         """Let all orders from now on be about a new step, and these parameters."""
-        self._open.begin(step, parameters)
+        self._open.begin(step, parameters, changed)
         self._turn = 0
 
     def give(self, order: Order) -> None:
@@ -217,7 +238,7 @@ class Here:
             session.order(Drop(step, session.worker))
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
-        """Return the weighted sum of messages, (message,); valid until the next."""
+        """Return the weighted sum of messages, (layout.row,); valid until the next."""
         return self._open.rows.combine(weights)
 
     def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:
@@ -251,8 +272,7 @@ class Here:
                 case Progress(step, segment, done, closed):
                     event: Event = Progressed(step, worker, segment, done, closed, 0.0)
                 case Send(step, message, cuts):
-                    self._open.gather(message)
+                    finite = self._open.send(message, cuts)
                     self._open.rows.sent(worker, message, cuts)
-                    finite = self._open.is_finite(cuts)
                     event = MessageArrived(step, worker, message, cuts, 0.0, finite)
             self._pending.append(event)

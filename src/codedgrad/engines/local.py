@@ -118,9 +118,11 @@ class Local(Fleet):
         self._lanes = self._held.lanes = [Lane(number) for number in range(workers)]
         self._new_nursery()
 
-    def _keep(self, parameters: NDArray[Any]) -> None:
+    def _keep(
+        self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
+    ) -> None:
         in_hand = {lane.version for lane in self._lanes if lane.in_hand is not None}
-        self._version = self._memory.publish(parameters, in_hand)
+        self._version = self._memory.publish(parameters, in_hand, changed)
 
     def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
         return row, self._version

@@ -3,7 +3,7 @@
 | what | how many | length |
 | --- | --- | --- |
 | versions of the parameters | workers + 2 | `layout.parameters` |
-| rows for sums | workers x open segments x 2 | `layout.message` |
+| rows for sums | workers x open segments x 2 | `layout.row` |
 
 A worker has at most one version of the parameters in hand, so one is always free to be
 written. It may hold `open_segments` sums in a step; twice as many rows let the sums
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from codedgrad.engines.shared import Shared, nameless
+from codedgrad.engines.stale import Stale
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
@@ -57,7 +58,7 @@ class Shape(Struct, frozen=True):
     rows: int
     versions: int
     parameters: int
-    message: int
+    row: int
     dtype: str
     parameters_dtype: str
 
@@ -69,7 +70,7 @@ class Shape(Struct, frozen=True):
             rows=workers * open_segments * 2,
             versions=workers + 2,
             parameters=layout.parameters,
-            message=layout.message,
+            row=layout.row,
             dtype=layout.dtype,
             parameters_dtype=layout.parameters_dtype,
         )
@@ -82,7 +83,7 @@ class Shape(Struct, frozen=True):
     def check(self, layout: Layout) -> None:
         """Raise unless a job that was made is as long as was said."""
         made = Shape.of(layout, self.workers, 1)
-        for name in ("parameters", "message", "dtype", "parameters_dtype"):
+        for name in ("parameters", "row", "dtype", "parameters_dtype"):
             if getattr(made, name) != getattr(self, name):
                 problem = f"its {name} is {getattr(made, name)}"
                 wanted = f"{getattr(self, name)}, as the engine was told"
@@ -91,7 +92,7 @@ class Shape(Struct, frozen=True):
     @property
     def row_bytes(self) -> int:
         """Bytes from one row to the next."""
-        return _round(self.message * np.dtype(self.dtype).itemsize)
+        return _round(self.row * np.dtype(self.dtype).itemsize)
 
     @property
     def version_bytes(self) -> int:
@@ -145,7 +146,7 @@ class Memory:
     """Views of a run's shared memory; the same at the root and in every worker.
 
     Attributes:
-        rows: (rows, message).
+        rows: (rows, layout.row).
         versions: (versions, parameters).
     """
 
@@ -156,12 +157,13 @@ class Memory:
             shape.parameters_dtype, shape.versions, shape.parameters, 0
         )
         offset = shape.versions * shape.version_bytes
-        self.rows = self._table(shape.dtype, shape.rows, shape.message, offset)
+        self.rows = self._table(shape.dtype, shape.rows, shape.row, offset)
+        self._stale = Stale(shape.parameters)
         self._read_only = self.versions.view()
         self._read_only.setflags(write=False)
 
     def row(self, number: int) -> NDArray[Any]:
-        """Return the row for a sum, (message,)."""
+        """Return the row for a sum, (layout.row,)."""
         row: NDArray[Any] = self.rows[number]
         return row
 
@@ -170,11 +172,28 @@ class Memory:
         parameters: NDArray[Any] = self._read_only[version]
         return parameters
 
-    def publish(self, parameters: NDArray[Any], in_hand: Collection[int]) -> int:
-        """Write a version of the parameters where nobody has one in hand; return it."""
+    def publish(
+        self,
+        parameters: NDArray[Any],
+        in_hand: Collection[int],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> int:
+        """Write a version of the parameters where nobody has one in hand; return it.
+
+        Args:
+            parameters: (parameters,).
+            in_hand: Versions that workers have in hand.
+            changed: Stretches that may differ from the version before; None: all.
+        """
         free = next(v for v in range(len(self.versions)) if v not in in_hand)
-        np.copyto(self.versions[free], parameters)
+        self._stale.change(changed)
+        for start, end in self._stale.take(free):
+            np.copyto(self.versions[free, start:end], parameters[start:end])
         return free
+
+    def pass_over(self, changed: Sequence[tuple[int, int]] | None) -> None:
+        """Note what has changed in a step of which nothing is published here."""
+        self._stale.change(changed)
 
     def close(self) -> None:
         """Let go of it."""

@@ -48,6 +48,7 @@ from codedgrad.engines.mpi_messages import (
 from codedgrad.engines.mpi_world import World, the_world
 from codedgrad.engines.nearby import Where
 from codedgrad.engines.remote import Remote
+from codedgrad.engines.stale import Stretches, pack
 from codedgrad.engines.transport import Carried, Fetched, Joined, Lost, Notice, Spoke
 from codedgrad.errors import ProtocolError
 
@@ -107,6 +108,7 @@ class MpiTransport:
         self._carries: dict[int, tuple[int, int]] = {}  # key -> (agent, to)
         self._pool = _Pool()
         self._published: NDArray[Any] | None = None
+        self._packed: dict[Stretches, NDArray[Any]] = {}
 
     def open(self, setup: bytes, agents: int) -> None:
         """Begin with agents, in as many processes."""
@@ -132,16 +134,24 @@ class MpiTransport:
 
     def publish(self, parameters: NDArray[Any]) -> None:
         """Note the parameters of a new step."""
-        dtype = self._shape.parameters_dtype
-        self._published = self._pool.vector(self._shape.parameters, dtype)
-        np.copyto(self._published, parameters)
+        self._published = parameters
+        self._packed.clear()
 
-    def deliver(self, agent: int, slot: int) -> None:
-        """Copy what was published last to `parameters(slot)` of an agent."""
+    def deliver(self, agent: int, slot: int, stretches: Stretches) -> None:
+        """Copy stretches of what was published to `parameters(slot)` of an agent."""
         if self._published is None:
             raise ProtocolError("nothing was published that could be delivered")
-        self._link.send(self._ranks[agent], Deliver(slot))
-        self._link.give(self._ranks[agent], BODY, self._published)
+        if stretches not in self._packed:
+            size = sum(end - start for start, end in stretches)
+            packed = self._pool.vector(size, self._shape.parameters_dtype)
+            pack(self._published, stretches, packed)
+            self._packed[stretches] = packed
+        rank, at = self._ranks[agent], 0
+        self._link.send(rank, Deliver(slot, stretches))
+        for start, end in stretches:
+            piece = self._packed[stretches][at : at + end - start]
+            self._link.give(rank, BODY, piece)
+            at += end - start
 
     def alert(self, agent: int) -> None:
         """Let an agent know that a sum of its will soon be asked for."""
@@ -149,7 +159,7 @@ class MpiTransport:
 
     def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
         """Bring `sum(rows)` of an agent to the root."""
-        vector = self._pool.vector(self._shape.message, self._shape.dtype)
+        vector = self._pool.vector(self._shape.row, self._shape.dtype)
 
         def done() -> None:
             self._say(Fetched(agent, key, vector))

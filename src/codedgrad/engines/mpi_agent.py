@@ -7,9 +7,10 @@ import time
 import traceback
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from codedgrad.engines.agent import Agent
 from codedgrad.engines.bell import Bell, Rope
@@ -32,6 +33,7 @@ from codedgrad.engines.mpi_messages import (
     decode_down,
 )
 from codedgrad.engines.nearby import Where
+from codedgrad.engines.stale import Stretches
 from codedgrad.errors import CodedgradError
 
 if TYPE_CHECKING:
@@ -137,9 +139,8 @@ class Server:
                 return
             case _ if self._agent is None:
                 pass  # it could not be made, and the root does not know yet
-            case Deliver(slot):
-                parameters = self._agent.parameters(slot)
-                link.take(_ROOT, BODY, parameters, self._listen)
+            case Deliver(slot, stretches):
+                self._receive(self._agent.parameters(slot), stretches)
                 return
             case Tell(told):
                 self._agent.take(told)
@@ -153,6 +154,15 @@ class Server:
                 done, failed = (partial(self._took, key, x) for x in (True, False))
                 link.take(source, CARRIED, self._agent.row(row), done, failed)
         self._listen()
+
+    def _receive(self, parameters: NDArray[Any], stretches: Stretches) -> None:
+        """Take stretches of the parameters in turn, then listen again."""
+        if not stretches:
+            self._listen()
+            return
+        (start, end), *others = stretches
+        then = partial(self._receive, parameters, tuple(others))
+        self._link.take(_ROOT, BODY, parameters[start:end], then)
 
     def _open(self, number: int, setup: np.ndarray, bell: Where | None) -> None:
         try:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from codedgrad.engines.agent import Near
 from codedgrad.engines.nearby import Where
+from codedgrad.engines.stale import Stretches
 
 __all__ = [
     "Alert",
@@ -51,9 +52,10 @@ class Tell(Struct, frozen=True, tag=True):
 
 
 class Deliver(Struct, frozen=True, tag=True):
-    """Parameters come next."""
+    """Stretches of the parameters come next, one after the other."""
 
     slot: int
+    stretches: Stretches
 
 
 class Alert(Struct, frozen=True, tag=True):

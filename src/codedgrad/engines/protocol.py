@@ -72,8 +72,21 @@ class Engine(Protocol):
         """Return the seconds since some moment; never goes back."""
         ...
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
-        """Let all orders from now on be about a new step, and these parameters."""
+    def publish(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """Let all orders from now on be about a new step, and these parameters.
+
+        Args:
+            step: Its number.
+            parameters: (layout.parameters,). They stay as they are until `finish`.
+            changed: The (first, last + 1) numbers of stretches that may differ from
+                what was published before, ascending; None: all may. Engines need not
+                move anything else.
+        """
         ...
 
     def give(self, order: Order) -> None:
@@ -89,7 +102,10 @@ class Engine(Protocol):
         ...
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
-        """Return the weighted sum of messages, (message,); valid until the next."""
+        """Return the weighted sum of messages, (layout.row,); valid until the next.
+
+        Behind what jobs write are two numbers by which it is checked; see `checks`.
+        """
         ...
 
     def compare(self, messages: Sequence[int]) -> tuple[tuple[int, int, float], ...]:

@@ -32,6 +32,7 @@ from codedgrad.engines.memory import OPEN_SEGMENTS
 from codedgrad.engines.ray_cluster import Cluster, options
 from codedgrad.engines.ray_host import GROUPS, Box, Host, Item, Met
 from codedgrad.engines.remote import Remote
+from codedgrad.engines.stale import Stretches, pack
 from codedgrad.engines.transport import (
     Carried,
     Fetched,
@@ -160,14 +161,28 @@ class RayTransport:
         seat.sent += 1
 
     def publish(self, parameters: NDArray[Any]) -> None:
-        """Note the parameters of a new step; they are copied, or sent, here."""
-        is_small = parameters.nbytes <= _SMALL
-        self._box: Box
-        self._box = parameters.copy() if is_small else [self._ray.put(parameters)]
+        """Note the parameters of a new step."""
+        self._parameters = parameters
+        self._boxes: dict[Stretches, Box] = {}
 
-    def deliver(self, agent: int, slot: int) -> None:
-        """Copy what was published last to an agent; it goes with the next frame."""
-        self._seats[agent].waiting.append((slot, self._box))
+    def deliver(self, agent: int, slot: int, stretches: Stretches) -> None:
+        """Copy stretches of what was published to an agent, with the next frame.
+
+        Agents mostly lack the same stretches, so those are put once for all of them.
+        """
+        if stretches not in self._boxes:
+            self._boxes[stretches] = self._boxed(stretches)
+        self._seats[agent].waiting.append((slot, stretches, self._boxes[stretches]))
+
+    def _boxed(self, stretches: Stretches) -> Box:
+        if stretches == ((0, len(self._parameters)),):
+            packed = self._parameters
+        else:
+            size = sum(end - start for start, end in stretches)
+            packed = np.empty(size, self._parameters.dtype)
+            pack(self._parameters, stretches, packed)
+        is_small = packed.nbytes <= _SMALL
+        return packed.copy() if is_small else [self._ray.put(packed)]
 
     def alert(self, agent: int) -> None:
         """Do nothing: an actor hears at once."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from codedgrad.engines.agent import Agent, Near
 from codedgrad.engines.extras import extra
+from codedgrad.engines.stale import Stretches, unpack
 
 __all__ = ["GROUPS", "Box", "Host", "Item", "Met"]
 
@@ -31,7 +32,7 @@ _LOOK = 0.1  # seconds between looks at whether a life is over
 Box: TypeAlias = "NDArray[Any] | list[Any]"
 """An array, or a list of one reference to it, which Ray then leaves to the actor."""
 
-Item: TypeAlias = "bytes | tuple[int, Box]"
+Item: TypeAlias = "bytes | tuple[int, Stretches, Box]"
 """A frame to take; or parameters, and the slot they belong in."""
 
 Met: TypeAlias = tuple[int, int, str, Near]
@@ -92,8 +93,8 @@ class Host:
         if isinstance(item, bytes):
             self._agent.take(item)
         else:
-            slot, box = item
-            np.copyto(self._agent.parameters(slot), _opened(box))
+            slot, stretches, box = item
+            unpack(_opened(box), stretches, self._agent.parameters(slot))
 
     # -- the other threads -----------------------------------------------------------
 

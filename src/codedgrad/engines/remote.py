@@ -45,6 +45,7 @@ from codedgrad.engines.port import FairPort, Port
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
 from codedgrad.engines.shared import Shared
+from codedgrad.engines.stale import Stale
 from codedgrad.engines.transport import (
     Carried,
     Fetched,
@@ -172,7 +173,7 @@ class Remote(Fleet):
         super().__init__(open_segments=open_segments, preload=preload)
         self.fetched = self.carried = self.read = 0
         self._shares = share_memory
-        self._version, self._is_published = -1, False  # of the open step
+        self._version = -1  # of the open step's parameters, where workers are near
         self._transport = transport
         self._ports: dict[int, Port[_Trip]] = {}
         self._alerted: dict[int, int] = {}  # by port, the trip that comes next
@@ -209,6 +210,7 @@ class Remote(Fleet):
             published=Shape.of(self._layout, workers, 1).published,
         )
         self._prepare = prepare
+        self._stale = Stale(self._layout.parameters)  # by (agent, slot)
         setup = msgspec.msgpack.encode(Setup(prepare, sys.path, self._publish_here()))
         self._rows: FarRows = FarRows(self._layout, workers, places, inbox)
         self._lanes = [_FarLane(number, self._deliver) for number in range(workers)]
@@ -234,23 +236,23 @@ class Remote(Fleet):
             port.clear(lambda trip: trip.sent.step > step)
         super().finish(step)
 
-    def _keep(self, parameters: NDArray[Any]) -> None:
+    def _keep(
+        self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
+    ) -> None:
         lanes = [self._far(lane.worker) for lane in self._lanes]
         near = [lane for lane in lanes if lane.has_parameters]
         may_come = self._transport.restarts and ROOT in self._held
         if near or may_come:  # whoever comes in the midst of the step may be near
             in_hand = {lane.version for lane in near if lane.in_hand is not None}
-            self._version = self._held[ROOT].publish(parameters, in_hand)
-        far = any(lane.has_agent and not lane.has_parameters for lane in lanes)
-        self._is_published = far or not near
-        if self._is_published:
-            self._transport.publish(parameters)
+            self._version = self._held[ROOT].publish(parameters, in_hand, changed)
+        elif ROOT in self._held:
+            self._held[ROOT].pass_over(changed)
+        self._stale.change(changed)
+        self._transport.publish(parameters)
 
     def _deliver(self, worker: int, slot: int) -> None:
-        if not self._is_published:  # it came in the midst of the step
-            self._transport.publish(self._held[ROOT].parameters(self._version))
-            self._is_published = True
-        self._transport.deliver(worker, slot)
+        stretches = self._stale.take((worker, slot))
+        self._transport.deliver(worker, slot, stretches)
 
     def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
         far = self._far(lane.worker)
@@ -446,6 +448,8 @@ class Remote(Fleet):
         return where
 
     def _meet(self, lane: _FarLane, near: Near) -> None:
+        for slot in range(self._prepare.shape.versions):
+            self._stale.forget((lane.worker, slot))  # it is a new agent's
         lane.has_agent = True
         lane.has_parameters = near.has_parameters
         rows = Shared.reach(near.rows) if self._shares else None

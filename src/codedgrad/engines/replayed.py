@@ -94,9 +94,14 @@ class Replayed:
             return event.at
         return self._now
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+    def publish(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
         """Let all orders from now on be about a new step, and these parameters."""
-        self._desk_there.begin(step, parameters)
+        self._desk_there.begin(step, parameters, changed)
         self._step = step
         self._is_open = False
         self._segments.clear()
@@ -138,7 +143,7 @@ class Replayed:
         """Nobody has anything in hand."""
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
-        """Return the weighted sum of messages, (message,); valid until the next."""
+        """Return the weighted sum of messages, (layout.row,); valid until the next."""
         if not self._has_told and any(
             message in self._unlike for message, _ in weights
         ):
@@ -183,8 +188,8 @@ class Replayed:
                     self._sent.add(message)
                     for id_, done in cuts:
                         desk.compute(self._segments[id_], done)
-                    desk.gather(message)
-                    if not event.finite and desk.is_finite(cuts):
+                    is_finite = desk.send(message, cuts)
+                    if not event.finite and is_finite:
                         self._unlike.add(message)
             case MessageFailed(step, worker, message) if step == self._step:
                 asked = self._asked.get(message, ())

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import ROOT, Segment
+from codedgrad.engines.checks import scale_of
 from codedgrad.engines.memory import Memory
 from codedgrad.errors import EngineFailed
 
@@ -40,7 +41,7 @@ class Rows:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         shape = memory.shape
-        total = np.empty(shape.message, dtype=shape.dtype)
+        total = np.empty(shape.row, dtype=shape.dtype)
         self._set_up(shape.workers, shape.rows // shape.workers, total)
 
     def _set_up(self, workers: int, places: int, total: NDArray[Any]) -> None:
@@ -171,7 +172,10 @@ class Rows:
                     copied = self._copy.get(id_)
                     rows.append(self._row[id_] if copied is None else copied)
                     factors.append(weight)
-        weighted_sum(self._memory.rows, rows, factors, self._total)
+        table = self._memory.rows
+        weighted_sum(table, rows, factors, self._total)
+        arrays = [table[row] if isinstance(row, int) else row for row in rows]
+        self._total[-1] = scale_of(arrays, factors)
         return self._total
 
     def compare(
@@ -218,9 +222,11 @@ def add_rows(gathered: Sequence[tuple[NDArray[Any], float]], out: NDArray[Any]) 
     """Add some rows to another, each times its weight, in their order.
 
     Args:
-        gathered: (row, weight) pairs, rows of (length,).
-        out: (length,).
+        gathered: (row, weight) pairs, rows of (layout.row,).
+        out: (layout.row,).
     """
+    rows, weights = [row for row, _ in gathered], [weight for _, weight in gathered]
+    scale = float(out[-1]) + scale_of(rows, weights)
     width = _BLOCK // out.itemsize
     term = np.empty(min(width, len(out)), dtype=out.dtype)
     for block in _blocks(len(out), width):
@@ -228,6 +234,7 @@ def add_rows(gathered: Sequence[tuple[NDArray[Any], float]], out: NDArray[Any]) 
         for row, weight in gathered:  # without BLAS: workers would have to load it
             scaled = np.multiply(row[block], weight, out=term[: len(sum_)])
             np.add(sum_, scaled, out=sum_)
+    out[-1] = scale
 
 
 def weighted_sum(

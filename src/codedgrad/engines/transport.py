@@ -18,8 +18,9 @@ A transport's duties:
 2. What an agent says comes in order. `Lost` is the last word of a life of it: nothing
    of that life comes after it, `Fetched` and `Carried` neither. `Joined` begins the
    next one, which knows nothing of what was sent before.
-3. Memory that is on its way is not changed: the parameters given to `publish` may be
-   overwritten when it returns, and a vector that was fetched belongs to the root.
+3. Memory that is on its way is not changed: the parameters given to `publish` stay as
+   they are until their step is finished, and what is still on its way then was copied;
+   a vector that was fetched belongs to the root.
 4. After `close` nothing is left that `open` started. It may be called twice.
 """
 
@@ -31,6 +32,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from codedgrad.engines.agent import Near
+from codedgrad.engines.stale import Stretches
 
 __all__ = ["Carried", "Fetched", "Joined", "Lost", "Notice", "Spoke", "Transport"]
 
@@ -107,11 +109,11 @@ class Transport(Protocol):
         ...
 
     def publish(self, parameters: NDArray[Any]) -> None:
-        """Note the parameters of a new step; they are copied, or sent, here."""
+        """Note the parameters of a new step."""
         ...
 
-    def deliver(self, agent: int, slot: int) -> None:
-        """Copy what was published last to `parameters(slot)` of an agent.
+    def deliver(self, agent: int, slot: int, stretches: Stretches) -> None:
+        """Copy stretches of what was published last to `parameters(slot)` of an agent.
 
         What it takes after this it takes when they are there.
         """

@@ -27,19 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import Assign, Progress, Report, Send, Session, Task, Upload
+from codedgrad.engines.checks import is_finite, stamp
 from codedgrad.engines.faults import Injector, mangle, spoil
 from codedgrad.engines.rows import add_rows
 from codedgrad.engines.wire import Give, Left, Said, Sent, Told
 from codedgrad.jobs import Job
 
-__all__ = ["PartFailed", "Store", "Worker", "is_finite"]
+__all__ = ["PartFailed", "Store", "Worker"]
 
 
 class Store(Protocol):
     """Where a worker finds what orders refer to by number."""
 
     def row(self, number: int) -> NDArray[Any]:
-        """Return the row for a sum, (message,)."""
+        """Return the row for a sum, (layout.row,)."""
         ...
 
     def parameters(self, version: int) -> NDArray[Any]:
@@ -58,13 +59,15 @@ class PartFailed(Exception):
 class _Sum:
     """A segment's running sum, to which what was gathered is added when it is sent."""
 
-    __slots__ = ("gathered", "merged", "row", "whole")
+    __slots__ = ("finite", "gathered", "merged", "out", "row", "whole")
 
-    def __init__(self, row: NDArray[Any], whole: bool) -> None:
+    def __init__(self, row: NDArray[Any], message: int, whole: bool) -> None:
         self.row = row
+        self.out = row[:message]  # what the job writes; behind it are the checks
         self.whole = whole
         self.merged = 0
         self.gathered: tuple[tuple[int, float], ...] = ()
+        self.finite: bool | None = None  # None: it has no checks yet
 
 
 class Worker:
@@ -98,6 +101,7 @@ class Worker:
         self._sums: dict[int, _Sum] = {}
         self._gathered: dict[int, tuple[tuple[int, float], ...]] = {}  # by message
         self._asked: set[int] = set()  # segments whose sums are to be sent
+        self._gradient = job.layout.gradient
         self._scratch = np.empty(job.layout.message, dtype=job.layout.dtype)
         self._version = -1
         self._computed = 0  # parts of this step
@@ -130,7 +134,7 @@ class Worker:
                 parameters = self._store.parameters(self._version)
                 computed = self._computed
             add = sum_.merged > 0 and sum_.whole
-            out = self._scratch if sum_.merged and not sum_.whole else sum_.row
+            out = self._scratch if sum_.merged and not sum_.whole else sum_.out
             sleep = partial(self._nap, task) if self._interrupts else time.sleep
             self._injector.before_part(task.step, computed, sleep)
             try:
@@ -152,7 +156,7 @@ class Worker:
         self._busy = False
         if task is self._session.task:
             if sum_.merged and not sum_.whole:
-                np.add(sum_.row, self._scratch, out=sum_.row)
+                np.add(sum_.out, self._scratch, out=sum_.out)
             sum_.merged += 1
             self._computed += 1
         self._tell(self._said(self._session.finish(task)))
@@ -167,7 +171,8 @@ class Worker:
         if isinstance(order, Assign):
             self._taken += 1
             self._version = give.version
-            self._sums[order.segment.id] = _Sum(self._store.row(give.row), order.whole)
+            row, length = self._store.row(give.row), len(self._scratch)
+            self._sums[order.segment.id] = _Sum(row, length, order.whole)
             if order.message is not None:
                 self._asked.add(order.segment.id)
         elif isinstance(order, Upload):
@@ -187,12 +192,15 @@ class Worker:
         return said
 
     def _send(self, send: Send) -> list[Said]:
-        self._gather(send)
-        rows = [self._sums[id_].row for id_, done in send.cuts if done > 0]
+        sums = [self._sums[id_] for id_, done in send.cuts if done > 0]
         how = self._injector.corruption(send.step)
         if how:
-            spoil(rows, how)
-        finite = all(map(is_finite, rows))
+            spoil([sum_.out for sum_ in sums], how)
+        for sum_ in sums:
+            if sum_.finite is None or how:
+                sum_.finite = stamp(sum_.row, self._gradient)
+        self._gather(send)
+        finite = all(sum_.finite for sum_ in sums)
         size = len(self._scratch)
         sent = Sent(send.step, send.message, send.cuts, finite, size)
         return mangle(sent, how) if how else [sent]
@@ -206,6 +214,7 @@ class Worker:
             sum_.gathered = gathered
             rows = [(self._store.row(row), weight) for row, weight in gathered]
             add_rows(rows, sum_.row)
+            sum_.finite = is_finite(sum_.row)
 
     def _tell(self, said: list[Said]) -> None:
         idle = not self._busy and self._session.task is None
@@ -215,15 +224,3 @@ class Worker:
         if said:
             self._say(said)
             self._injector.after_saying(said, self._asked, self._computed)
-
-
-def is_finite(row: NDArray[Any]) -> bool:
-    """Whether all numbers of a row are finite.
-
-    Their squares are summed first, which is as fast as memory; only if that is not
-    finite, which may also be an overflow, every number is looked at.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.dot(row, row)):
-            return True
-    return bool(np.isfinite(row).all())

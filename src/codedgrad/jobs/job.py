@@ -22,6 +22,7 @@ class Layout:
         parameters: Numbers in the parameter vector.
         gradient: Numbers in a gradient.
         scalars: Trailing numbers of a message: sum of losses, samples, then metrics.
+        samples: Which of the scalars counts samples, from 0.
         dtype: Of messages, float32 or float64.
         parameters_dtype: Of the parameter vector, float32 or float64.
 
@@ -33,6 +34,7 @@ class Layout:
     parameters: int
     gradient: int
     scalars: int = 2
+    samples: int = 1
     dtype: str = "float64"
     parameters_dtype: str = "float64"
 
@@ -48,8 +50,13 @@ class Layout:
 
     @property
     def message(self) -> int:
-        """Numbers in a message: a gradient and the scalars."""
+        """Numbers that a job writes: a gradient and the scalars."""
         return self.gradient + self.scalars
+
+    @property
+    def row(self) -> int:
+        """Numbers in a message as it travels: those, and two to check it by."""
+        return self.message + 2
 
 
 class Job(Protocol):

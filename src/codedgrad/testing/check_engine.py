@@ -314,8 +314,13 @@ class _Watched:
         self._last = now
         return now
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
-        self._engine.publish(step, parameters)
+    def publish(
+        self,
+        step: int,
+        parameters: NDArray[Any],
+        changed: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        self._engine.publish(step, parameters, changed)
 
     def give(self, order: Order) -> None:
         if isinstance(order, Assign):

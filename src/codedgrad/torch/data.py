@@ -12,7 +12,7 @@ step, now or later, sees the same samples in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import index
 from reprlib import repr as brief
@@ -171,6 +171,7 @@ class Batches:
             data = list(data.tensors)  # a list, as default_collate makes of samples
         self._data = data
         self._collate = collate
+        self._epoch = -1
         self._columns = _columns(data)
         self._samples = _rows(self._columns) if self._columns else _length(data)
         if not self._samples:
@@ -179,6 +180,14 @@ class Batches:
     def __len__(self) -> int:
         """Return how many samples there are."""
         return self._samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the data set, or what it wraps, which epoch it is, if it asks for it."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            for data in _wrapped(self._data):
+                if callable(getattr(data, "set_epoch", None)):
+                    data.set_epoch(epoch)
 
     def __call__(self, indices: Sequence[int] | Ints) -> Any:
         """Return the batch of these samples, in this order; there must be one."""
@@ -202,6 +211,13 @@ class Batches:
             samples: list[Any] = several(indices)
             return samples
         return [self._data[i] for i in indices]
+
+
+def _wrapped(data: Any) -> Iterator[Any]:
+    """Yield a data set, and the one it is a subset of, and so on."""
+    while data is not None:
+        yield data
+        data = getattr(data, "dataset", None)
 
 
 def _check_collate(given: Any) -> None:

@@ -1,31 +1,44 @@
 """A model as vectors: which of its tensors lies where.
 
 ```text
-parameters   trainable | frozen | state: the bytes of all buffers and of training modes
-gradient     trainable
-scalars      sum of losses, count, samples | metrics: (sum, count) | parameters used |
-             changes of buffers
+published   trainable | frozen: bytes | buffers and modes: bytes | notes | revisions
+gradient    trainable
+scalars     sum of losses, count, samples | metrics: (sum, count) | parameters used |
+            changes of buffers
 ```
 
-One vector is published a step, one comes back. Tied parameters are in it once. Numbers
-of a narrower type go into a wider one, and back, without a change of a bit; buffers are
-of any type, and go as bytes.
+One vector is published a step, one comes back. Tied parameters are in it once.
+Trainable numbers of a narrower type go into a wider one, and back, without a change of
+a bit; whatever is not trained is of any type, and goes as bytes.
+
+The published vector is cut into **stretches**. The trainable parameters are the first
+one, and every step has new ones. The root digests the memory of all others, and counts
+in `revisions` how often each has changed. Engines move only what has changed, and
+workers load only what they do not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from codedgrad.errors import InvalidScenario
+from codedgrad.torch.notes import ROOM, Notes
+from codedgrad.torch.seal import CHUNK, Piece, Seal, digest, digest_of
 from codedgrad.torch.state import State
 
 __all__ = ["Flat", "Span", "refuse"]
 
 _WIDE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_ALIGNED = 16  # bytes: the longest number, complex128
+_ANY_FROZEN = -1  # in the place of a stretch: any of the frozen parameters'
 
 
 class Span:
@@ -60,25 +73,54 @@ class Span:
     def move(self, vector: Tensor) -> None:
         """Let the tensors live in a vector from now on, where their types allow it."""
         self._places = self.views(vector)
-        for tensor, place in self._pairs():
+        for tensor, place in self.pairs:
             place.copy_(tensor.detach())
             if tensor.dtype == place.dtype and tensor.device == place.device:
                 tensor.data = place
 
     def gather(self) -> None:
         """Write into the vector what the tensors are, where they do not live there."""
-        for tensor, place in self._pairs():
+        for tensor, place in self.pairs:
             if tensor.data_ptr() != place.data_ptr():
                 place.copy_(tensor.detach())
 
     def scatter(self) -> None:
         """Set the tensors to what is in the vector, where they do not live there."""
-        for tensor, place in self._pairs():
+        for tensor, place in self.pairs:
             if tensor.data_ptr() != place.data_ptr():
                 tensor.detach().copy_(place)
 
-    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+    @property
+    def abroad(self) -> list[Tensor]:
+        """Tensors that do not live in the vector, because of type or device."""
+        return [t for t, place in self.pairs if t.data_ptr() != place.data_ptr()]
+
+    @property
+    def pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every tensor with its place in the vector."""
         return zip(self.tensors, self._places, strict=True)
+
+
+class Frozen(Span):
+    """Some tensors as bytes, one after the other, each in its own type.
+
+    Attributes:
+        start: The byte where the first one begins.
+        size: Bytes of all of them, with the gaps that let every number be aligned.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], start: int) -> None:
+        super().__init__(tensors, start)
+        self.size = sum(_aligned(t.numel() * t.itemsize) for t in tensors)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Return the bytes of a vector of each tensor, in its type and shape."""
+        found, at, raw = [], self.start, vector.view(torch.uint8)
+        for tensor in self.tensors:
+            length = tensor.numel() * tensor.itemsize
+            found.append(raw[at : at + length].view(tensor.dtype).view(tensor.shape))
+            at += _aligned(length)
+        return found
 
 
 class Flat:
@@ -86,14 +128,16 @@ class Flat:
 
     Args:
         model: Whose parameters and buffers.
+        rules: What becomes of buffers that a forward pass changes; see `state`.
 
     Attributes:
         trainable: Parameters that have a gradient.
         frozen: Parameters that have none.
         state: Buffers and training modes.
-        vector: What is published, (numbers,): float64 if any parameter is, else
-            float32.
-        dtype: Of gradients and messages, likewise, by the trainable ones.
+        notes: Plain attributes of modules, and knobs.
+        dtype: Of the published vector, of gradients and of messages: float64 if any
+            trainable parameter is, else float32.
+        vector: What is published, (numbers,).
 
     Example:
         >>> flat = Flat(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
@@ -101,40 +145,189 @@ class Flat:
         (12, 5)
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(
+        self, model: nn.Module, rules: Mapping[str, str] | None = None
+    ) -> None:
         refuse(model)
-        parameters = list(model.parameters())
-        trainable = [p for p in parameters if p.requires_grad]
-        self.trainable = Span(trainable, 0)
-        self.frozen = Span(
-            [p for p in parameters if not p.requires_grad], self.trainable.end
-        )
+        named = dict(model.named_parameters())
+        self._names = {id(parameter): name for name, parameter in named.items()}
+        trainable = [p for p in named.values() if p.requires_grad]
+        frozen = [p for p in named.values() if not p.requires_grad]
         self.dtype = _wide(trainable)
-        wide = _wide(parameters)
-        self.state = State(model, self.frozen.end * wide.itemsize, self.trainable.size)
-        size = -(-self.state.end // wide.itemsize)
-        self.vector = torch.zeros(size, dtype=wide)
+        item = self.dtype.itemsize
+        self.trainable = Span(trainable, 0)
+        self.frozen = Frozen(frozen, _aligned(self.trainable.end * item))
+        self.state = State(model, self.frozen.end, self.trainable.size, rules)
+        self.notes = Notes(model)
+        notes = self.state.end, self.state.end + ROOM
+        chunks = _cut(self.frozen.start, self.frozen.end)
+        buffers = self.state.stretches
+        self._bounds = [(0, self.frozen.start), *chunks, *buffers, notes]
+        self._buffers = range(1 + len(chunks), 1 + len(chunks) + len(buffers))
+        self._table = slice(notes[1], notes[1] + 8 * len(self._bounds))
+        self.vector = torch.zeros(-(-self._table.stop // item), dtype=self.dtype)
+        raw = self.vector.view(torch.uint8)
+        self._raw: NDArray[np.uint8] = raw.numpy()
+        self._notes = raw[slice(*notes)]
+        self._digests: list[int | None] = [None] * len(self._bounds)
+        self._is_gathered = False
+        self._loaded = np.full(len(self._bounds), -1)  # revisions
         self.trainable.move(self.vector)
         self.frozen.move(self.vector)
         self.state.settle(self.vector)
+        self._seal = self._make_seal()
 
-    def gather(self) -> None:
-        """Write into the vector what the model is now."""
+    # -- at the root -----------------------------------------------------------------
+
+    def gather(self) -> list[tuple[int, int]]:
+        """Write into the vector what the model is now.
+
+        Returns:
+            The (first, last + 1) numbers of stretches that may differ from what they
+            were after the call before, ascending; the first time, of everything.
+        """
         self.trainable.gather()
         self.frozen.gather()
-        self.state.gather()
+        changed = {0, *(self._buffers[number] for number in self.state.gather())}
+        self.notes.gather(self._notes)
+        for number, (start, end) in enumerate(self._bounds):
+            if number == 0 or number in self._buffers[1:]:
+                continue  # new in every step; digested where it lives
+            now = digest(self._raw[start:end])
+            if now != self._digests[number]:
+                self._digests[number] = now
+                changed.add(number)
+        self._revisions(self._raw)[sorted(changed)] += 1
+        if not self._is_gathered:
+            self._is_gathered = True
+            return [(0, len(self.vector))]
+        found = [self._bounds[number] for number in sorted(changed)]
+        found.append((self._table.start, self._raw.size))
+        item = self.dtype.itemsize
+        return [(start // item, end // item) for start, end in _joined(found)]
 
-    def scatter(self) -> None:
-        """Let the model be what the vector says."""
+    def lose_track(self) -> None:
+        """Let `gather` return everything the next time: publishing has failed."""
+        self._is_gathered = False
+
+    def _revisions(self, raw: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return how often each stretch of a published vector has changed."""
+        return raw[self._table].view(np.int64)
+
+    # -- in a worker -----------------------------------------------------------------
+
+    def load(self, published: NDArray[Any]) -> None:
+        """Let the model be what was published; what it has already is not read.
+
+        Args:
+            published: (numbers,); must stay as it is until the next call.
+        """
+        theirs = published.view(np.uint8)
+        revisions = self._revisions(theirs)
+        stale = np.flatnonzero(revisions != self._loaded).tolist()
+        for number in stale:
+            stretch = slice(*self._bounds[number])
+            np.copyto(self._raw[stretch], theirs[stretch])
         self.trainable.scatter()
-        self.frozen.scatter()
-        self.state.scatter()
+        if any(0 < number < self._buffers.start for number in stale):
+            self.frozen.scatter()
+            stale.append(_ANY_FROZEN)
+        self.state.scatter({n - self._buffers.start for n in stale})
+        if self._buffers.stop in stale:
+            self.notes.scatter(self._notes)
+        self._loaded[:] = revisions
+        self._theirs = theirs
+        self._seal.close({piece for n in stale for piece in self._pieces.get(n, ())})
 
-    @property
-    def versions(self) -> list[int]:
-        """Count how often each parameter was written to."""
-        spans = (self.trainable, self.frozen)
-        return [tensor._version for span in spans for tensor in span.tensors]
+    def forget(self) -> None:
+        """Load everything the next time: a part has failed halfway."""
+        self._loaded[:] = -1
+
+    def check(self, seconds: float | None) -> None:
+        """Raise if a forward or backward pass has changed what must stay as it is.
+
+        Args:
+            seconds: What the part took; None after the first part of a step, when
+                everything is looked at.
+        """
+        seal = self._seal
+        error = seal.check() if seconds is None else seal.check_share(seconds)
+        is_moved = seconds is None and self._abroad_ids() != self._known_abroad
+        if error is None and is_moved:
+            error = self._changed(0, self._raw.size)
+        if error is not None:
+            raise error
+
+    def put_back(self) -> None:
+        """Undo what a forward pass changed: every part starts from the root's."""
+        self.state.put_back()
+        self.notes.put_back()
+
+    def _abroad_ids(self) -> list[int]:
+        return [id(t) for span in (self.trainable, self.frozen) for t in span.abroad]
+
+    def _make_seal(self) -> Seal:
+        """Seal all that workers compute with, and note which stretch it comes from."""
+        self._known_abroad = self._abroad_ids()
+        pieces: list[Piece] = []
+        self._pieces: dict[int, list[int]] = {}  # by stretch
+
+        def add(stretch: int, piece: Piece) -> None:
+            self._pieces.setdefault(stretch, []).append(len(pieces))
+            pieces.append(piece)
+
+        for number, bounds in enumerate(self._bounds[: self._buffers.start]):
+            for start, end in _cut(*bounds):
+                memory = self._raw[start:end]
+                error = partial(self._changed, start, end)
+                add(number, Piece(error, partial(digest, memory), end - start))
+        for tensor in (*self.trainable.abroad, *self.frozen.abroad):
+            error = partial(_refused, self._names[id(tensor)])
+            size = tensor.numel() * tensor.itemsize
+            piece = Piece(error, partial(digest_of, tensor), size)
+            add(0 if tensor.requires_grad else _ANY_FROZEN, piece)
+        for number, piece in self.state.pieces():
+            add(self._buffers[number], piece)
+        return Seal(pieces)
+
+    def _changed(self, start: int, end: int) -> InvalidScenario:
+        """Name the parameter that is not what was published, among some bytes."""
+        raw, item = self._raw.ctypes.data, self.dtype.itemsize
+        for span, each in ((self.trainable, item), (self.frozen, 0)):
+            for tensor, place in span.pairs:
+                first = place.data_ptr() - raw
+                last = first + tensor.numel() * (each or tensor.itemsize)
+                if first < end and last > start:
+                    there = self._theirs[first:last]
+                    same = digest(self._raw[first:last]) == digest(there)
+                    if not same or tensor.data_ptr() != place.data_ptr():
+                        return _refused(self._names[id(tensor)])
+        return _refused("of the model")  # set back in the meantime
+
+
+def _refused(name: str) -> InvalidScenario:
+    problem = f"changes the parameter {name}, as nn.Embedding(max_norm=...) does"
+    advice = "to do that at the root, after optimizer.step()"
+    return InvalidScenario("the forward pass", problem, advice)
+
+
+def _aligned(byte: int) -> int:
+    return -(-byte // _ALIGNED) * _ALIGNED
+
+
+def _cut(start: int, end: int) -> list[tuple[int, int]]:
+    """Cut a stretch of bytes into chunks."""
+    return [(at, min(at + CHUNK, end)) for at in range(start, end, CHUNK)]
+
+
+def _joined(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Make one stretch of those that follow each other without a gap."""
+    found: list[tuple[int, int]] = []
+    for start, end in stretches:
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, end))
+    return found
 
 
 def _wide(tensors: Sequence[Tensor]) -> torch.dtype:

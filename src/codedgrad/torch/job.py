@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,7 +23,8 @@ class Job:
             overwritten in every step.
         loss: A loss of torch that takes a mean, such as `F.cross_entropy` or
             `nn.MSELoss()`, called with (output, target); or a function of (model,
-            batch) that returns (sum, count) or (sum, count, metrics).
+            batch) that returns (sum, count) or (sum, count, metrics). If it has
+            parameters called `step`, `epoch` or `knobs`, it is given those, too.
         data: A map-style data set, or tensors of equal length.
         batch_size: Samples a step, over all parts; None: all of them.
         metrics: By name, functions of (output, target) that return a sum over samples,
@@ -32,6 +33,9 @@ class Job:
             every worker must then be able to read; False: as it is.
         collate: Makes a batch of samples, as for a `DataLoader`.
         autocast: Type for the forward pass, such as `torch.bfloat16`; None: as it is.
+        buffers: By name of a buffer, or a pattern such as `"quantizer.*"`, what becomes
+            of its changes in a forward pass: "mean", "sum" or "first"; see
+            `codedgrad.torch.state`.
         device: Where workers compute. Only the CPU has been tried.
 
     Example:
@@ -47,6 +51,7 @@ class Job:
     shuffle: bool | str = True
     collate: Callable[[list[Any]], Any] | None = None
     autocast: torch.dtype | None = None
+    buffers: Mapping[str, str] = field(default_factory=dict)
     device: str = "cpu"
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ ignored, a squared error by elements.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -65,14 +66,33 @@ class Objective(Protocol):
     """What a worker calls for the loss of a part."""
 
     def __call__(
-        self, model: nn.Module, batch: Any, samples: int | None = None
+        self,
+        model: nn.Module,
+        batch: Any,
+        samples: int | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> Loss:
-        """Return the loss of a batch; `samples`, if known, need not be looked for."""
+        """Return the loss of a batch.
+
+        Args:
+            model: What to call.
+            batch: What to call it with.
+            samples: In the batch; None: as many as can be seen in it.
+            given: `step`, `epoch` and `knobs`, for a function that asks for them.
+        """
         ...
 
 
 _Sum: TypeAlias = Callable[[Any, Any, int], tuple[Tensor, Number]]
 
+GIVEN = ("step", "epoch", "knobs")
+"""What a loss of (model, batch) is given, if it has parameters of these names."""
+
+_UNNAMED = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+)
 RETURN = "to return (sum, count) or (sum, count, metrics)"
 
 
@@ -190,7 +210,11 @@ class _OutputTarget:
     metrics: Mapping[str, Metric]
 
     def __call__(
-        self, model: nn.Module, batch: Any, samples: int | None = None
+        self,
+        model: nn.Module,
+        batch: Any,
+        samples: int | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> Loss:
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             problem = f"is {what(batch)}, not (inputs..., target)"
@@ -216,24 +240,30 @@ class _Mean:
 class _ModelBatch:
     """Calls a function with (model, batch), and checks what it returns."""
 
-    def __init__(self, function: Callable[[nn.Module, Any], Any]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._asked = _asked(function)
         self._names: list[str] | None = None
 
     def __call__(
-        self, model: nn.Module, batch: Any, samples: int | None = None
+        self,
+        model: nn.Module,
+        batch: Any,
+        samples: int | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> Loss:
         samples = samples_of(batch) if samples is None else samples
-        given = self._call(model, batch)
-        if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-            raise InvalidScenario("loss", f"returned {what(given)}", RETURN)
-        total, count, found = (*given, {})[:3]
+        asked = {name: (given or {})[name] for name in self._asked}
+        returned = self._call(model, batch, asked)
+        if not isinstance(returned, tuple | list) or len(returned) not in (2, 3):
+            raise InvalidScenario("loss", f"returned {what(returned)}", RETURN)
+        total, count, found = (*returned, {})[:3]
         metrics = self._metrics(found, samples)
         return Loss(_total(total), _count(count), samples, metrics)
 
-    def _call(self, model: nn.Module, batch: Any) -> Any:
+    def _call(self, model: nn.Module, batch: Any, asked: dict[str, Any]) -> Any:
         try:
-            return self._function(model, batch)
+            return self._function(model, batch, **asked)
         except (TypeError, AttributeError) as error:
             if _inside(model, error.__traceback__):
                 raise
@@ -252,6 +282,17 @@ class _ModelBatch:
             problem = f"returned metrics {list(pairs)}, and before {self._names}"
             raise InvalidScenario("loss", problem, "the same names for every batch")
         return pairs
+
+
+def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return which of `step`, `epoch` and `knobs` a function has as parameters."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a builtin: it asks for none
+        return ()
+    others = list(parameters.values())[2:]  # after model and batch
+    usable = {p.name for p in others if p.kind not in _UNNAMED}
+    return tuple(name for name in GIVEN if name in usable)
 
 
 def _inside(model: nn.Module, traceback: TracebackType | None) -> bool:

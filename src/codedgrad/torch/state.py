@@ -1,26 +1,48 @@
 """What a model is besides its parameters: buffers, and whether it is in training mode.
 
-Workers compute every part with what the root's model has. Where a forward pass changes
-a buffer (running statistics of BatchNorm, the vectors of spectral norm, counters), the
-root's takes the mean change over the parts, weighted by samples: workers send their
-changes, which are 0 for whatever stays as it is.
+Workers compute every part with the buffers that the root's model has. A forward pass
+may change a buffer; what the root's buffer becomes then is a question of its rule:
+
+| rule | the root's buffer changes by | default for |
+| --- | --- | --- |
+| `"mean"` | the mean of the parts' changes, weighted by samples | running \
+statistics of normalisation layers, vectors of spectral norm, whole numbers |
+| `"sum"` | the sum of the parts' changes | - |
+| `"first"` | the change of the first part of the step that has samples | - |
+
+Whole numbers (counters, flags) must change alike in all parts. Any other buffer has no
+rule unless the job gives it one, and a forward pass that changes it is refused: what is
+right depends on what the buffer means. A sum of the batch wants `"sum"`, an average
+`"mean"`; a codebook whose update is not linear in the batch wants `"first"`, as
+DistributedDataParallel takes the buffers of its first process.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from codedgrad.errors import InvalidScenario
+from codedgrad.torch.seal import Piece, digest_of
 
-__all__ = ["State"]
+__all__ = ["RULES", "State"]
 
+RULES = ("mean", "sum", "first")
+
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 _ALIGNED = 16  # bytes: the longest number, complex128
-_FEW = 4096  # numbers of all buffers that may always be sent along
+_FEW = 4096  # whole numbers of all buffers that may always be sent along
 _SHARE = 8  # or one in so many of the gradient's
+_SMALL = 1 << 16  # bytes of a buffer that is copied sooner than digested
+_WHOLE = 1e-2  # how far the mean change of a counter may be from a whole number
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +54,9 @@ class _Home:
     key: str
     own: Tensor
     start: int
-    carried: bool
-    place: Tensor
-    version: int = -1
+    rule: str | None
+    place: Tensor = field(init=False)
+    published: int | None = None  # digest of what `place` was last filled with
 
     @property
     def now(self) -> Tensor:
@@ -52,22 +74,29 @@ class _Home:
         return now
 
     @property
-    def is_touched(self) -> bool:
-        """Whether somebody may have changed it since it was set.
+    def size(self) -> int:
+        """Bytes in the vector."""
+        return self.own.numel() * self.own.itemsize
 
-        Batch normalisation changes its statistics without telling the version.
-        """
-        now = self.buffers.get(self.key)
-        return self.carried or now is not self.own or now._version != self.version
+    @property
+    def is_small(self) -> bool:
+        """Whether copying it costs less than digesting it."""
+        return self.size <= _SMALL
 
 
 class State:
     """The buffers and the training modes of a model.
 
+    ```text
+    vector   small buffers | training modes | large buffers, each a stretch of its own
+    ```
+
     Args:
         model: Whose.
         start: The byte of the vector where they begin.
-        gradient: Numbers in a gradient, beside which buffers should be few.
+        gradient: Numbers in a gradient, beside which whole numbers should be few.
+        rules: By name of a buffer, or a pattern such as `"quantizer.*"`: what becomes
+            of changes in a forward pass. Later ones win.
 
     Attributes:
         end: The byte where they end.
@@ -75,112 +104,240 @@ class State:
         has_statistics: Whether a layer in training mode keeps running statistics.
     """
 
-    def __init__(self, model: nn.Module, start: int, gradient: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        start: int,
+        gradient: int,
+        rules: Mapping[str, str] | None = None,
+    ) -> None:
         self._modules = list(model.modules())
         self._all: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
-        self._homes: list[_Home] = []
         self.has_statistics = False
-        few = _count(model) <= max(_FEW, gradient // _SHARE)
+        self._homes = list(self._found(model, gradient, rules or {}))
+        self._small = [home for home in self._homes if home.is_small]
+        self._large = [home for home in self._homes if not home.is_small]
+        self.start = start
+        for home in self._small:
+            start = home.start = _aligned(start)
+            start += home.size
+        self._modes = start
+        start += len(self._modules)
+        self._end_of_small = _aligned(start)
+        for home in self._large:
+            start = home.start = _aligned(start)
+            start += home.size
+        self.end = _aligned(start)
+        self._sent = [home for home in self._homes if home.rule]
+        self.carried = sum(home.own.numel() for home in self._sent)
+
+    def _found(
+        self, model: nn.Module, gradient: int, rules: Mapping[str, str]
+    ) -> Iterator[_Home]:
+        """Yield where every buffer is, once, with its rule."""
+        unused = _checked(rules)
+        whole = sum(b.numel() for b in model.buffers() if _is_whole(b))
+        few = whole <= max(_FEW, gradient // _SHARE)
         seen: dict[int, Tensor] = {}
         for path, module in model.named_modules():
-            is_norm = isinstance(module, _NORMS)
+            statistics = _STATISTICS if isinstance(module, _NORMS) else ()
             for key, buffer in module._buffers.items():
                 if buffer is None:
                     continue
-                self.has_statistics |= is_norm and module.training
+                self.has_statistics |= key in statistics and module.training
                 is_new = id(buffer) not in seen
                 own = seen.setdefault(id(buffer), _spread(buffer))
                 module._buffers[key] = own
                 self._all.append((module._buffers, key, own))
-                if is_new:
-                    start = -(-start // _ALIGNED) * _ALIGNED
-                    carried = (few or is_norm) and not own.is_complex()
-                    name = f"{path}.{key}" if path else key
-                    self._homes.append(
-                        _Home(name, module._buffers, key, own, start, carried, own)
-                    )
-                    start += own.numel() * own.itemsize
-        self._modes = start
-        self.end = start + len(self._modules)
-        self._sent = [home for home in self._homes if home.carried]
-        self.carried = sum(home.own.numel() for home in self._sent)
+                if not is_new:
+                    continue
+                name = f"{path}.{key}" if path else key
+                is_known = key in statistics or key in _spectral(module)
+                rule = "mean" if is_known or (few and _is_whole(own)) else None
+                for pattern, asked in rules.items():
+                    if fnmatchcase(name, pattern):
+                        rule = asked
+                        unused.discard(pattern)
+                if rule and own.is_complex():
+                    problem = "is complex, and cannot be sent along"
+                    advice = "its real and imaginary parts as two buffers"
+                    raise InvalidScenario(f"the buffer {name}", problem, advice)
+                yield _Home(name, module._buffers, key, own, 0, rule)
+        if unused:
+            names = ", ".join(name for name, _ in model.named_buffers()) or "none"
+            problem = f"{sorted(unused)[0]!r} is no buffer of the model"
+            raise InvalidScenario("job: buffers", problem, f"one of: {names}")
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """The (first, last + 1) bytes of what is published together."""
+        bounds = [(self.start, self._end_of_small)]
+        for home in self._large:
+            bounds.append((bounds[-1][1], _aligned(home.start + home.size)))
+        return bounds
 
     def settle(self, vector: Tensor) -> None:
-        """Take a place in a vector."""
-        raw = vector.view(torch.uint8)
+        """Take a place in a vector, and write there what the model has."""
+        bytes_ = vector.view(torch.uint8)
         for home in self._homes:
-            own = home.own
-            stretch = raw[home.start : home.start + own.numel() * own.itemsize]
+            own, stretch = home.own, bytes_[home.start : home.start + home.size]
             home.place = stretch.view(own.dtype).view(own.shape)
-        self._flags = raw[self._modes : self.end]
+        self._flags = bytes_[self._modes : self._modes + len(self._modules)]
         self._known: list[bool] = []
         self.gather()
 
-    def gather(self) -> None:
-        """Write into the vector what the model has."""
-        for home in self._homes:
-            if home.is_touched:
+    # -- at the root -----------------------------------------------------------------
+
+    def gather(self) -> set[int]:
+        """Write into the vector what the model has now.
+
+        Returns:
+            Numbers of the stretches of large buffers whose memory is not what it was.
+        """
+        for home in self._small:
+            home.place.copy_(home.now)
+        changed = set()
+        for number, home in enumerate(self._large):
+            now = digest_of(home.now)
+            if now != home.published:
                 home.place.copy_(home.now)
-                home.version = home.own._version if home.now is home.own else -1
+                home.published = now
+                changed.add(number + 1)
         modes = [module.training for module in self._modules]
         if modes != self._known:
             self._known = modes
             self._flags.copy_(torch.tensor(modes, dtype=torch.uint8))
+        return changed
 
-    def scatter(self) -> None:
-        """Let the model have what the vector says."""
-        for buffers, key, buffer in self._all:
-            buffers[key] = buffer
-        for home in self._homes:
-            home.own.copy_(home.place)
-            home.version = home.own._version
+    def change(self, decoded: Tensor, samples: float) -> None:
+        """Change the root's buffers by what all parts together say.
+
+        Args:
+            decoded: Sum over the parts of what `changes` returned, (carried,).
+            samples: Of the step.
+
+        Raises:
+            InvalidScenario: If a counter has not changed alike in all parts. Nothing
+                has changed then.
+        """
+        at, found = 0, []
+        for home in self._sent:
+            by = decoded[at : at + home.own.numel()].double()
+            at += home.own.numel()
+            if by.any():
+                by = by / samples if home.rule == "mean" else by
+                found.append((home, self._rounded(home, by)))
+        for home, by in found:
+            before = _wide(home.now)
+            home.now.copy_(before + by.view(before.shape).to(before.dtype))
+
+    def _rounded(self, home: _Home, by: Tensor) -> Tensor:
+        if not _is_whole(home.own):
+            return by
+        near = by.round()
+        if home.rule == "mean" and ((by - near).abs() > _WHOLE).any():
+            problem = "counts, and not alike in all parts of a step"
+            advice = f'Job(buffers={{"{home.name}": "sum"}}), or "first"'
+            raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+        return near
+
+    # -- in a worker -----------------------------------------------------------------
+
+    def scatter(self, stretches: set[int] | None = None) -> None:
+        """Let the model have what the vector says, in some stretches or all."""
+        self._put_in_place()
+        for number, homes in enumerate([self._small, *([x] for x in self._large)]):
+            if stretches is None or number in stretches:
+                for home in homes:
+                    home.own.copy_(home.place)
         self._known = [bool(flag) for flag in self._flags.tolist()]
         self._set_modes()
 
-    def changes(self) -> Tensor:
-        """Return by how much a forward pass changed what is carried, (carried,).
+    def changes(self, samples: int, is_first: bool) -> Tensor:
+        """Return what a forward pass adds to the changes of the step, (carried,).
 
-        Raises:
-            InvalidScenario: If it changed something else.
+        Args:
+            samples: Of the part.
+            is_first: Whether it is the first part of the step that has any.
         """
-        found = [_change(home) for home in self._sent]
-        for home in self._homes:
-            if (
-                not home.carried
-                and home.is_touched
-                and not torch.equal(home.now, home.place)
-            ):
-                problem = "is changed by the forward pass, and is too large to be sent"
-                advice = "buffers of 4096 numbers in all, or an eighth of the gradient"
-                raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+        factors = {"mean": samples, "sum": 1, "first": int(is_first)}
+        found = [_change(home) * factors[home.rule or ""] for home in self._sent]
         return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
 
     def put_back(self) -> None:
         """Undo what a forward pass changed: every part starts from the root's."""
+        self._refuse_replaced()
+        self._put_in_place()
+        for home in self._sent:
+            home.own.copy_(home.place)
+        self._set_modes()
+
+    def pieces(self) -> list[tuple[int, Piece]]:
+        """Return the buffers without a rule, which no forward pass may change.
+
+        Each comes with the number of the stretch that it is published in.
+        """
+        numbered = [(0, home) for home in self._small]
+        numbered += [(1 + number, home) for number, home in enumerate(self._large)]
+        return [
+            (
+                number,
+                Piece(
+                    partial(_refused, home.name),
+                    partial(digest_of, home.own),
+                    home.size,
+                ),
+            )
+            for number, home in numbered
+            if not home.rule
+        ]
+
+    def _refuse_replaced(self) -> None:
+        """Refuse a forward that has put another tensor in the place of a buffer."""
+        for home in self._homes:
+            if home.rule or home.buffers.get(home.key) is home.own:
+                continue
+            if digest_of(home.now) != digest_of(home.place):
+                raise _refused(home.name)
+
+    def _put_in_place(self) -> None:
         for buffers, key, buffer in self._all:
             buffers[key] = buffer
-        for home in self._homes:
-            if home.carried or home.own._version != home.version:
-                home.own.copy_(home.place)
-                home.version = home.own._version
-        self._set_modes()
 
     def _set_modes(self) -> None:
         for module, mode in zip(self._modules, self._known, strict=True):
             if module.training != mode:
                 module.training = mode
 
-    def change(self, changes: Tensor) -> None:
-        """Change the model's buffers by so much, (carried,)."""
-        at = 0
-        for home in self._sent:
-            mean = changes[at : at + home.own.numel()]
-            at += home.own.numel()
-            if mean.any():
-                before = _wide(home.now)
-                by = mean.double().view(before.shape)
-                is_whole = before.dtype == torch.int64
-                home.now.copy_(before + (by.round().long() if is_whole else by))
+
+def _refused(name: str) -> InvalidScenario:
+    problem = "is changed by the forward pass, and how parts add up is not known"
+    advice = (
+        f'Job(buffers={{"{name}": rule}}) with "sum" for sums over the batch, "mean" '
+        'for averages, "first" for the change of one part (docs/torch.md)'
+    )
+    return InvalidScenario(f"the buffer {name}", problem, advice)
+
+
+def _checked(rules: Mapping[str, str]) -> set[str]:
+    for pattern, rule in rules.items():
+        if rule not in RULES:
+            problem = f"the rule of {pattern!r} is {rule!r}"
+            raise InvalidScenario("job: buffers", problem, '"mean", "sum" or "first"')
+    return set(rules)
+
+
+def _spectral(module: nn.Module) -> tuple[str, ...]:
+    """Return the buffers of a module that are vectors of spectral norm."""
+    if isinstance(module, _SpectralNorm):
+        return "_u", "_v"
+    hooks = module._forward_pre_hooks.values()
+    names = [h.name for h in hooks if isinstance(h, SpectralNorm)]
+    return tuple(f"{name}{end}" for name in names for end in ("_u", "_v"))
+
+
+def _is_whole(buffer: Tensor) -> bool:
+    return not buffer.is_floating_point() and not buffer.is_complex()
 
 
 def _spread(buffer: Tensor) -> Tensor:
@@ -200,5 +357,5 @@ def _wide(buffer: Tensor) -> Tensor:
     return wide.double() if wide.is_floating_point() else wide.long()
 
 
-def _count(model: nn.Module) -> int:
-    return sum(buffer.numel() for buffer in model.buffers())
+def _aligned(byte: int) -> int:
+    return -(-byte // _ALIGNED) * _ALIGNED

@@ -170,6 +170,8 @@ class Coded:
         scheme: Who computes what.
         step: The number of the step in hand, or else of the next one.
         report: Of the last step; None before the first.
+        knobs: Values that reach a loss which has a parameter `knobs`, by name, from
+            the next `backward` on; they are in checkpoints.
     """
 
     def __init__(
@@ -185,6 +187,7 @@ class Coded:
         self._work = self._make()
         self.model: nn.Module = self._work.job.model
         self.scheme = scheme
+        self.knobs = self._flat.notes.knobs
         self.step = 0
         self.report: Report | None = None
         self._progress = progress
@@ -295,10 +298,13 @@ class Coded:
         begun = self._driver.now()
         self._check_parameters()
         self._is_in_step = self._is_tried = True
-        self._flat.gather()
-        self._sum = self._driver.step(self._flat.vector.numpy(), self.step)
+        self._sum = self._get_sum()
         self._has_gradient = True  # from here on the model is in between two steps
-        self._take(self._sum)
+        try:
+            self._take(self._sum)
+        except InvalidScenario:
+            self._has_gradient = False  # nothing was taken
+            raise
         seconds = self._driver.now() - begun
         self.report = report_of(self._sum, self._work.metrics, seconds)
         return self.report
@@ -406,12 +412,32 @@ class Coded:
             advice = "to make and freeze them in the job, as workers must do the same"
             raise InvalidScenario("the model", problem, advice)
 
+    def _get_sum(self) -> Sum:
+        """Publish what the model is, and wait for the sum of the step."""
+        flat, samples = self._flat, self._work.parts.total(self.step)
+        changed = flat.gather()
+        try:
+            return self._driver.step(
+                flat.vector.numpy(), self.step, changed=changed, samples=samples
+            )
+        except BaseException:
+            flat.lose_track()  # who knows what was published
+            raise
+
     def _take(self, sum_: Sum) -> None:
-        """Hand the sum over: gradients, running statistics."""
+        """Hand the sum over: running statistics, gradients.
+
+        Raises:
+            InvalidScenario: If buffers cannot be changed by it. Nothing has changed.
+        """
         size, vector = self._work.layout.gradient, sum_.vector
-        np.divide(vector[:size], self._divisor(sum_), out=self._gradient.numpy())
         named = size + SCALARS + 2 * len(self._work.metrics)
         parameters = self._flat.trainable.tensors
+        samples = float(vector[size + 2])
+        if self._flat.state.carried and sum_.finite and samples:
+            changes = torch.from_numpy(vector[named + len(parameters) :])
+            self._flat.state.change(changes, samples)
+        np.divide(vector[:size], self._divisor(sum_), out=self._gradient.numpy())
         used = np.abs(vector[named : named + len(parameters)]) > _USED
         if self._unbiased and not used.any():
             used[:] = True  # nobody was heard, and zero is what was decoded
@@ -420,10 +446,6 @@ class Coded:
         ):
             gradient = view.to(parameter.device, parameter.dtype)
             parameter.grad = gradient if is_used else None
-        samples = float(vector[size + 2])
-        if self._flat.state.carried and sum_.finite and samples:
-            changes = vector[named + len(parameters) :] / samples
-            self._flat.state.change(torch.from_numpy(changes))
 
     def _divisor(self, sum_: Sum) -> float:
         """Return what makes a mean of the decoded sum of gradients."""
@@ -475,6 +497,7 @@ class Coded:
             "epoch": self.step // per_epoch,
             "step_of_epoch": self.step % per_epoch,
             "model": self.model.state_dict(),
+            "knobs": dict(self.knobs),
             "tracked": {k: v.state_dict() for k, v in self._tracked.items()},
             "generators": self._begun_with or generators(),
         }
@@ -485,6 +508,7 @@ class Coded:
         state, folder.state = folder.state, None  # it may be large
         try:
             self.model.load_state_dict(state["model"])
+            self.knobs.update(state["knobs"])
             self._unclaimed = dict(state["tracked"])
             self._generators = state["generators"]
         except (LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ user's that are not linear would see it.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -78,15 +79,15 @@ class Workload:
         self._objective = objective(job.loss, functions)
         self._batches = Batches(job.data, job.collate)
         self.parts = Parts(len(self._batches), parts, job.batch_size, seed, job.shuffle)
-        self.flat = Flat(job.model)
-        self._array = self.flat.vector.numpy()
+        self.flat = Flat(job.model, job.buffers)
         parameters = self.flat.trainable.tensors
         self._used = np.zeros(len(parameters))
         named = SCALARS + 2 * len(self.metrics)
         self.layout = Layout(
-            parameters=len(self._array),
+            parameters=len(self.flat.vector),
             gradient=self.flat.trainable.size,
             scalars=named + len(parameters) + self.flat.state.carried,
+            samples=2,
             dtype=_name(self.flat.dtype),
             parameters_dtype=_name(self.flat.vector.dtype),
         )
@@ -113,30 +114,55 @@ class Workload:
             return
         # only at the root does anybody else draw numbers
         with quietly() if in_training else one_thread(), self._own_gradients():
-            self._load(parameters, step)
-            seed_everything(self._seed, step, part)
-            before = self.flat.versions
-            loss = self._forward(indices)
-            self._backward(loss.total, coefficient, torch.from_numpy(out), add)
-            if self.flat.versions != before:
-                problem = "changes parameters, as nn.Embedding(max_norm=...) does"
-                advice = "to do that at the root, after optimizer.step()"
-                raise InvalidScenario("the forward pass", problem, advice)
-        scalars, tail = self._scalars(loss) * coefficient, self.layout.gradient
+            try:
+                loss = self._compute(parameters, part, step, coefficient, out, add)
+            except BaseException:
+                self._loaded = None  # the model may be anything now
+                self.flat.forget()
+                raise
+        is_first = part == self._first_part(step)
+        scalars = self._scalars(loss, is_first) * coefficient
+        tail = self.layout.gradient
         out[tail:] = out[tail:] + scalars if add else scalars
-        self.flat.state.put_back()
+        self.flat.put_back()
 
-    def _load(self, parameters: NDArray[Any], step: int) -> None:
-        """Let the model be what was published, once a step."""
+    def _compute(
+        self,
+        parameters: NDArray[Any],
+        part: int,
+        step: int,
+        coefficient: float,
+        out: NDArray[Any],
+        add: bool,
+    ) -> Loss:
+        is_first = self._load(parameters, step)
+        seed_everything(self._seed, step, part)
+        begun = time.perf_counter()
+        loss = self._forward(self.parts.indices(part, step), step)
+        self._backward(loss.total, coefficient, torch.from_numpy(out), add)
+        self.flat.check(None if is_first else time.perf_counter() - begun)
+        return loss
+
+    def _load(self, parameters: NDArray[Any], step: int) -> bool:
+        """Let the model be what was published, once a step; return whether it was."""
         key = step, parameters.__array_interface__["data"][0]
-        if key != self._loaded:
-            np.copyto(self._array, parameters)
-            self.flat.scatter()
-            torch.clear_autocast_cache()
-            self._loaded = key
+        if key == self._loaded:
+            return False
+        self.flat.load(parameters)
+        torch.clear_autocast_cache()
+        self._loaded = key
+        return True
 
-    def _forward(self, indices: NDArray[np.int64]) -> Loss:
+    def _first_part(self, step: int) -> int:
+        """Return the first part of a step that has samples."""
+        parts = range(self.parts.parts)
+        return next(part for part in parts if len(self.parts.indices(part, step)))
+
+    def _forward(self, indices: NDArray[np.int64], step: int) -> Loss:
         job = self.job
+        epoch = step // self.parts.steps_per_epoch
+        self._batches.set_epoch(epoch)
+        given = {"step": step, "epoch": epoch, "knobs": self.flat.notes.knobs}
         batch = _to(self._batches(indices), job.device)
         narrow = torch.autocast(
             torch.device(job.device).type,
@@ -144,7 +170,7 @@ class Workload:
             enabled=job.autocast is not None,
         )
         with narrow:
-            loss = self._objective(job.model, batch, len(indices))
+            loss = self._objective(job.model, batch, len(indices), given)
         if set(loss.metrics) != set(self.metrics):
             problem = f"returned the metrics {sorted(loss.metrics)}"
             advice = f"metrics={sorted(loss.metrics)} in the Job"
@@ -220,12 +246,12 @@ class Workload:
             views = self._rows[out.data_ptr()] = self.flat.trainable.views(out)
         return views
 
-    def _scalars(self, loss: Loss) -> NDArray[Any]:
+    def _scalars(self, loss: Loss, is_first: bool) -> NDArray[Any]:
         """Return what is behind the gradient; see `flat`."""
         named = [number for name in self.metrics for number in loss.metrics[name]]
         numbers = [loss.total.detach(), loss.count, loss.samples, *named]
         head = [float(number) for number in numbers]
-        changes = self.flat.state.changes().numpy() * loss.samples
+        changes = self.flat.state.changes(loss.samples, is_first).numpy()
         return np.concatenate([head, self._used, changes], dtype=self.layout.dtype)
 
 

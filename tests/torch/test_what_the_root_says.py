@@ -1,0 +1,478 @@
+"""Whatever the root's model is when `backward` is called, workers compute with it.
+
+However it was changed: through `.data`, through NumPy, in a buffer, an attribute or a
+knob. And a forward pass that changes what it may not is refused, however it does that.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from codedgrad.errors import InvalidScenario, JobFailed
+from codedgrad.torch import Job, train
+from codedgrad.torch.seal import Piece, Seal, digest_of
+
+SAMPLES, FEATURES = 24, 4
+X = torch.linspace(-1, 1, SAMPLES * FEATURES).reshape(SAMPLES, FEATURES).double()
+Y = (X**2).sum(1, keepdim=True)
+
+
+class Net(nn.Module):
+    """Has something of every kind that the root may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(FEATURES, 8)
+        self.drop = nn.Dropout(0.0)
+        self.norm = nn.BatchNorm1d(8, momentum=0.5)
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.last = nn.Linear(8, 1)
+        self.register_buffer("mask", torch.ones(8))
+        self.register_buffer("table", torch.ones(8, 2000))  # large: digested
+        self.temperature: Any = 1.0
+        self.kind = "tanh"
+        self.shift = torch.zeros(8).double()
+        self.pair = (1.0, 2)
+        self.nothing = None
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x)) * self.mask * self.table.mean(1)
+        x = torch.tanh(x) if self.kind == "tanh" else torch.relu(x)
+        x = self.drop(x + self.shift) * self.pair[0] / float(self.temperature)
+        return self.last(x + self.frozen(x))
+
+
+def job() -> Job:
+    return Job(Net(), nn.MSELoss(), (X, Y), batch_size=12)
+
+
+def by_hand(model: nn.Module, indices: list[Any], rows: Any = None) -> list[Tensor]:
+    """Compute the gradient of a step with plain PyTorch, over the same parts."""
+    plain = deepcopy(model)
+    plain.zero_grad()
+    start = deepcopy(plain.state_dict())
+    count = sum(map(len, indices))
+    for part in indices:
+        plain.load_state_dict(start)
+        x = torch.from_numpy(part)
+        (F.mse_loss(plain(X[x]), Y[x], reduction="sum") / count).backward()
+    return [p.grad for p in plain.parameters() if p.grad is not None]
+
+
+def write_data(model: Any) -> None:
+    model.first.weight.data.mul_(3)
+
+
+def write_frozen(model: Any) -> None:
+    model.frozen.weight.data.zero_()
+
+
+def write_numpy(model: Any) -> None:
+    model.last.bias.detach().numpy()[:] = 5.0
+
+
+def write_mask(model: Any) -> None:
+    model.mask.data[:4].zero_()
+
+
+def write_table(model: Any) -> None:
+    model.table.data[3, 7] = 1e4
+
+
+def replace_mask(model: Any) -> None:
+    model.mask = torch.arange(8.0).double()
+
+
+def set_number(model: Any) -> None:
+    model.temperature = 0.25
+
+
+def set_whole_number(model: Any) -> None:
+    model.temperature = 7
+
+
+def set_text(model: Any) -> None:
+    model.kind = "relu"
+
+
+def set_tensor(model: Any) -> None:
+    model.shift[2] = 3.0
+
+
+def set_tuple(model: Any) -> None:
+    model.pair = (4.0, 2)
+
+
+def set_momentum(model: Any) -> None:
+    model.norm.momentum = 0.01
+    model.norm.eps = 0.3
+
+
+CHANGES = [
+    write_data,
+    write_frozen,
+    write_numpy,
+    write_mask,
+    write_table,
+    replace_mask,
+    set_number,
+    set_whole_number,
+    set_text,
+    set_tensor,
+    set_tuple,
+    set_momentum,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("engine", ["here"])
+def test_what_is_changed_at_the_root_reaches_the_workers(
+    change: Callable[[Any], None], engine: str
+) -> None:
+    with train(job, workers=3, scheme="fractional(2)", engine=engine) as coded:
+        for step in coded.steps(3):
+            if step == 1:
+                before = by_hand(coded.model, parts_of(coded, step))
+                change(coded.model)
+            wanted = by_hand(coded.model, parts_of(coded, step))
+            coded.backward()
+            found = [p.grad for p in coded.model.parameters() if p.grad is not None]
+            for one, other in zip(found, wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+            if step == 1:  # the change is one that shows
+                pairs = zip(before, wanted, strict=True)
+                assert not all(torch.allclose(a, b) for a, b in pairs)
+            assert coded.deviation() < 1e-9
+
+
+def parts_of(coded: Any, step: int) -> list[Any]:
+    parts = coded._work.parts
+    found = [parts.indices(part, step) for part in range(coded.scheme.parts)]
+    return [indices for indices in found if len(indices)]
+
+
+def test_it_reaches_worker_processes_too() -> None:
+    """All changes at once, one a step."""
+    with train(job, workers=2, scheme="auto(pieces=2)") as coded:
+        for step in coded.steps(len(CHANGES)):
+            CHANGES[step](coded.model)
+            wanted = by_hand(coded.model, parts_of(coded, step))
+            coded.backward()
+            found = [p.grad for p in coded.model.parameters() if p.grad is not None]
+            for one, other in zip(found, wanted, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_momentum_set_at_the_root_is_that_of_the_running_statistics() -> None:
+    with train(job, workers=3, scheme="uncoded", engine="here") as coded:
+        coded.model.norm.momentum = 0.0
+        before = coded.model.norm.running_mean.clone()
+        coded.backward()
+        assert torch.equal(coded.model.norm.running_mean, before)
+
+
+# -- what cannot reach them -----------------------------------------------------------
+
+
+def test_what_does_not_reach_the_workers_is_one_warning_that_names_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        train(job, workers=3, scheme="uncoded", engine="here") as coded,
+        caplog.at_level(logging.WARNING, "codedgrad"),
+    ):
+        caplog.clear()
+        coded.backward()
+        assert not caplog.records
+        model: Any = coded.model
+        model.fresh = 1.0
+        model.kind = object()
+        model.norm.register_forward_hook(lambda *_: None)
+        model.drop = nn.Identity()
+        model._cache = object()  # private: not worth a warning
+        for _ in range(2):
+            coded.backward()
+        [record] = caplog.records
+        said = record.getMessage()
+    for name in ("fresh", "kind", "a hook of norm", "the submodule drop"):
+        assert name in said
+    assert "_cache" not in said
+
+
+class Counting(nn.Module):
+    """A schedule that the forward pass advances by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(FEATURES, 1).double()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.last(x) * self.calls
+
+
+def test_a_number_that_the_forward_pass_sets_is_set_back_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Or it would depend on who computes which part."""
+
+    def make() -> Job:
+        torch.manual_seed(0)
+        return Job(Counting(), nn.MSELoss(), (X, Y), batch_size=12)
+
+    found = []
+    for scheme in ("uncoded", "fractional(2)"):
+        with train(make, workers=3, scheme=scheme, engine="here") as coded:
+            for _ in coded.steps(2):
+                coded.backward()
+                assert coded.deviation() == 0.0
+            found.append(coded.model.last.weight.grad.clone())
+    assert torch.equal(*found)
+    said = [r.getMessage() for r in caplog.records if "calls" in r.getMessage()]
+    assert said
+    assert said[0].startswith("the forward pass sets the attribute calls")
+
+
+def test_attributes_and_knobs_without_room_are_one_sentence() -> None:
+    with train(job, workers=3, scheme="uncoded", engine="here") as coded:
+        coded.knobs["text"] = "x" * (1 << 15)
+        with pytest.raises(InvalidScenario, match="changed attributes and knobs: take"):
+            coded.backward()
+        coded.knobs["text"] = "x" * 30_000  # fits
+        coded.backward()
+
+
+# -- knobs, step and epoch -------------------------------------------------------------
+
+
+def asking(model: nn.Module, batch: Any, *, knobs: Any, step: int, epoch: int) -> Any:
+    x, y = batch
+    total = F.mse_loss(model(x), y, reduction="sum") * knobs["beta"]
+    told = {"step": float(step * len(x)), "epoch": float(epoch * len(x))}
+    return total, len(x), told
+
+
+@pytest.mark.parametrize("engine", ["here", "local"])
+def test_knobs_step_and_epoch_reach_a_loss_that_asks_for_them(engine: str) -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        net = nn.Linear(FEATURES, 1).double()
+        return Job(net, asking, (X, Y), batch_size=12, metrics=["step", "epoch"])
+
+    with train(make, workers=2, scheme="uncoded", engine=engine) as coded:
+        gradients = []
+        for step in coded.steps(5):
+            coded.knobs["beta"] = 2.0**step
+            report = coded.backward()
+            assert report.metrics == {"step": step, "epoch": step // 2}
+            assert coded.deviation() == 0.0
+            gradients.append(coded.model.weight.grad.clone())
+        plain = F.mse_loss(coded.model(X), Y)
+        (wanted,) = torch.autograd.grad(plain, [coded.model.weight])
+        for epoch in range(2):  # two steps make an epoch
+            first, second = gradients[2 * epoch : 2 * epoch + 2]
+            mean = (first / 4**epoch + second / (2 * 4**epoch)) / 2
+            torch.testing.assert_close(mean, wanted)
+
+
+def test_a_knob_that_nobody_has_set_is_one_sentence() -> None:
+    def make() -> Job:
+        net = nn.Linear(FEATURES, 1).double()
+        return Job(net, asking, (X, Y), metrics=["step", "epoch"])
+
+    with (
+        train(make, workers=2, scheme="uncoded", engine="here") as coded,
+        pytest.raises(InvalidScenario, match=r"knobs: 'beta' has no value.*try coded"),
+    ):
+        coded.backward()
+
+
+def test_a_knob_is_a_plain_value() -> None:
+    with train(job, workers=3, scheme="uncoded", engine="here") as coded:
+        with pytest.raises(InvalidScenario, match="knobs: 'net' is Linear"):
+            coded.knobs["net"] = nn.Linear(1, 1)
+        with pytest.raises(InvalidScenario, match="knobs: 'large' is int"):
+            coded.knobs["large"] = 2**64
+
+
+class Epochs(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Samples that depend on the epoch, as augmented ones do."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return X[index] * (self.epoch + 1), Y[index]
+
+
+@pytest.mark.parametrize("subset", [False, True])
+def test_data_sets_that_want_to_know_the_epoch_are_told(subset: bool) -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        data: Any = Epochs()
+        if subset:
+            data = torch.utils.data.Subset(data, range(SAMPLES))
+        return Job(nn.Linear(FEATURES, 1).double(), nn.MSELoss(), data, batch_size=12)
+
+    with train(make, workers=2, scheme="uncoded") as coded:
+        gradients = []
+        for _ in coded.steps(6):
+            coded.backward()
+            gradients.append(coded.model.weight.grad.clone())
+        for epoch in range(3):
+            plain = F.mse_loss(coded.model(X * (epoch + 1)), Y)
+            (wanted,) = torch.autograd.grad(plain, [coded.model.weight])
+            mean = (gradients[2 * epoch] + gradients[2 * epoch + 1]) / 2
+            torch.testing.assert_close(mean, wanted)
+
+
+# -- what a forward pass may not change ------------------------------------------------
+
+
+class Writing(nn.Module):
+    """A forward pass that writes where PyTorch does not count it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.last = nn.Linear(FEATURES, 1).double()
+        self.base = nn.Linear(FEATURES, FEATURES).double().requires_grad_(False)
+        self.narrow = nn.Linear(FEATURES, FEATURES).half()  # has memory of its own
+        self.register_buffer("small", torch.ones(FEATURES).double())
+        self.register_buffer("large", torch.ones(FEATURES, 5000).double())
+        self.register_buffer("flags", torch.zeros(5000, dtype=torch.int64))
+        self.what = what
+
+    def forward(self, x: Tensor) -> Tensor:
+        written = self.get_parameter if "." in self.what else self.get_buffer
+        if self.what == "moved":
+            self.last.weight.data = self.last.weight.data * 2
+        elif self.what == "replaced":
+            self.small = self.small + 1
+        elif self.what:
+            written(self.what).data.add_(1)
+        return self.last(self.base(x) * self.small * self.large.mean(1))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("last.weight", "changes the parameter last.weight"),
+        ("last.bias", "changes the parameter last.bias"),
+        ("base.weight", "changes the parameter base.weight"),
+        ("narrow.bias", "changes the parameter narrow.bias"),
+        ("moved", "changes the parameter last.weight"),
+        ("small", 'the buffer small: is changed .*Job\\(buffers={"small": rule}\\)'),
+        ("large", "the buffer large: is changed by the forward pass"),
+        ("flags", "the buffer flags: is changed by the forward pass"),
+        ("replaced", "the buffer small: is changed by the forward pass"),
+    ],
+)
+def test_a_forward_pass_that_writes_unseen_is_refused(what: str, said: str) -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        return Job(Writing(what), nn.MSELoss(), (X, Y), batch_size=12)
+
+    with (
+        train(make, workers=2, scheme="uncoded", engine="here") as coded,
+        pytest.raises(InvalidScenario, match=said),
+    ):
+        coded.backward()
+
+
+def test_a_forward_pass_that_writes_nothing_is_not() -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        return Job(Writing(""), nn.MSELoss(), (X, Y), batch_size=12)
+
+    with train(make, workers=2, scheme="uncoded", engine="here") as coded:
+        for _ in coded.steps(3):
+            coded.backward()
+
+
+def test_processes_refuse_it_as_well() -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        return Job(Writing("small"), nn.MSELoss(), (X, Y), batch_size=12)
+
+    with (
+        train(make, workers=2, scheme="uncoded") as coded,
+        pytest.raises(JobFailed, match="the buffer small: is changed by the forward"),
+    ):
+        coded.backward()
+
+
+def test_numbers_that_are_not_finite_are_not_taken_for_changed() -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        return Job(Writing(""), nn.MSELoss(), (X, Y), batch_size=12)
+
+    with train(make, workers=2, scheme="uncoded", engine="here") as coded:
+        coded.model.small.fill_(math.nan)
+        coded.model.base.weight.data.fill_(math.nan)
+        assert not coded.backward().finite
+
+
+# -- seals -----------------------------------------------------------------------------
+
+
+def piece(tensor: Tensor, name: str) -> Piece:
+    return Piece(
+        lambda: ValueError(name), lambda: digest_of(tensor), tensor.numel() * 8
+    )
+
+
+def test_all_pieces_are_looked_at_in_turn() -> None:
+    tensors = [torch.zeros(1000).double() for _ in range(4)]
+    seal = Seal([piece(tensor, str(n)) for n, tensor in enumerate(tensors)])
+    seal.close(range(4))
+    assert seal.check() is None
+    for number, tensor in enumerate(tensors):
+        tensor.numpy()[7] = 1.0
+        found = [str(seal.check_share(1e6)) for _ in range(2)]  # time for all of them
+        assert set(found) == {str(number)}
+        assert str(seal.check()) == str(number)
+        seal.close([number])
+    assert seal.check_share(1e6) is None
+
+
+def test_a_share_takes_no_more_than_two_hundredths_of_the_time() -> None:
+    """A part that takes 50 times as long as a look at a piece pays for one piece."""
+    looks = []
+
+    def look(number: int) -> int:
+        looks.append(number)
+        return 0
+
+    pieces = [
+        Piece(ValueError, lambda number=n: look(number), 1000)  # type: ignore[misc]
+        for n in range(10)
+    ]
+    seal = Seal(pieces)
+    seal._rate = 1e-6  # 1 ms a piece, as if measured
+    assert seal.check_share(0.05) is None
+    assert looks == [0]
+    for _ in range(9):
+        seal.check_share(0.005)
+    assert looks == [0]
+    seal.check_share(0.006)
+    assert looks == [0, 1]
+    seal.check_share(100.0)  # all, once; what is left over is not saved up
+    assert looks == [0, 1, *range(2, 10), 0, 1]
+    seal.check_share(0.01)
+    assert len(looks) == 12
