@@ -195,7 +195,7 @@ class Coded:
         in_training.add(self.model)
         self._folder: Folder | None = None
         self._stack = ExitStack()
-        self._stopping = Stopping(lambda: not self._has_gradient)
+        self._stopping = Stopping(lambda: not self._has_gradient, self._save)
         self._reference: Workload | None = None
         self._tracked: dict[str, Tracked] = {}
         self._unclaimed: dict[str, Any] = {}  # states of what is not tracked yet
