@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -123,16 +124,21 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(x[order] / 16), torch.tensor(y[order])
 
 
-def own() -> cg.torch.Job:
-    return job(shuffle=False)
-
-
-def alike() -> cg.torch.Job:
-    return job(shuffle=True)
-
-
-def job(shuffle: bool) -> cg.torch.Job:
+def own(parts: int) -> cg.torch.Job:
+    """Return the job in which every part has digits of its own."""
     x, y = digits()
+    # without shuffling part j has samples j, j + parts, ...: let these be a range
+    ranges = np.argsort(np.arange(len(y)) % parts, kind="stable")
+    rows = torch.from_numpy(np.argsort(ranges))
+    return job(x[rows], y[rows], shuffle=False)
+
+
+def alike(parts: int) -> cg.torch.Job:
+    """Return the job in which every part has some digits of each kind."""
+    return job(*digits(), shuffle=True)
+
+
+def job(x: torch.Tensor, y: torch.Tensor, shuffle: bool) -> cg.torch.Job:
     layers = torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)
     model = torch.nn.Sequential(*layers).double()
     return cg.torch.Job(model, F.cross_entropy, (x, y), len(y), shuffle=shuffle)
@@ -146,7 +152,8 @@ class Learnt:
     losses: np.ndarray  # at a fifth, two fifths, ... of the time
 
 
-def learn(data: Callable[[], cg.torch.Job], scheme: str) -> Learnt:
+def learn(data: Callable[[int], cg.torch.Job], name: str) -> Learnt:
+    scheme = build(name, WORKERS)
     rng = np.random.default_rng(SEED)
     held_up = rng.random((1000, WORKERS)) < LATE
     fixed = np.where(held_up, HOLD_UP, 0.0)
@@ -154,7 +161,11 @@ def learn(data: Callable[[], cg.torch.Job], scheme: str) -> Learnt:
     x, y = digits()
     marks, losses, spent = np.linspace(0.2, 1.0, 5) * SPELL, [], 0.0
     with cg.torch.train(
-        data, scheme=scheme, workers=WORKERS, delays=delays, seed=SEED, progress=False
+        partial(data, scheme.parts),
+        scheme=scheme,
+        delays=delays,
+        seed=SEED,
+        progress=False,
     ) as coded:
         optimizer = torch.optim.Adam(coded.model.parameters(), lr=0.01)
         for step in coded.steps(100_000):
@@ -182,7 +193,7 @@ def reliability() -> bool:
     return coded < ignored
 
 
-def compare(title: str, data: Callable[[], cg.torch.Job]) -> tuple[float, float]:
+def compare(title: str, data: Callable[[int], cg.torch.Job]) -> tuple[float, float]:
     """Return the least loss of ignoring, and of the heterogeneous code."""
     marks = np.linspace(0.2, 1.0, 5) * SPELL
     columns = "".join(f"{m:>7.1f}s" for m in marks)

@@ -154,7 +154,7 @@ def written(path: Path, metadata: dict[str, str] | None) -> Path:
 
 def metadata_of(structure: Any, **more: str) -> dict[str, str]:
     text = structure if isinstance(structure, str) else json.dumps(structure)
-    return {"kind": KIND, "version": "1", "structure": text} | more
+    return {"kind": KIND, "version": "2", "structure": text} | more
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,15 @@ def metadata_of(structure: Any, **more: str) -> dict[str, str]:
         (None, "its kind is None"),
         ({"kind": "model"}, "its kind is 'model'"),
         ({"kind": KIND}, "has version ''"),
-        (metadata_of({}, version="2"), "version '2', this is 1; read it with a newer"),
-        (metadata_of({}, version="0"), "version '0', this is 1$"),
+        (metadata_of({}, version="3"), "version '3', this is 2; read it with a newer"),
+        (
+            metadata_of({}, version="1"),
+            "version '1', this is 2: its run took the samples in another order; "
+            "finish it with the codedgrad that began it, or begin anew in another",
+        ),
         (metadata_of({}, version="9" * 9999), "read it with a newer"),
-        (metadata_of({}, version="x"), "version 'x', this is 1$"),
-        ({"kind": KIND, "version": "1"}, "its structure is not JSON"),
+        (metadata_of({}, version="x"), "version 'x', this is 2$"),
+        ({"kind": KIND, "version": "2"}, "its structure is not JSON"),
         (metadata_of("{"), "its structure is not JSON"),
         (metadata_of("[" * 100_000), "its structure is not JSON"),
         (metadata_of('{"a":' * 100_000), "its structure is not JSON"),

@@ -1,5 +1,6 @@
 """Parts of a data set, and batches of samples, against PyTorch's own loader."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,10 +28,25 @@ SHUFFLES = [True, False, "global"]
 settings = {
     "samples": st.integers(1, 60),
     "parts": st.integers(1, 9),
-    "batch_size": st.none() | st.integers(9, 80),
+    "batch_size": st.none() | st.integers(1, 80),
     "seed": st.integers(0, 2**40),
     "shuffle": st.sampled_from(SHUFFLES),
 }
+
+
+@st.composite
+def fillable(draw: st.DrawFn) -> dict[str, Any]:
+    """Settings whose usual steps have enough samples for all parts."""
+    parts, least = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    samples = draw(st.integers(parts * least, 90))
+    return {
+        "samples": samples,
+        "parts": parts,
+        "batch_size": draw(st.none() | st.integers(parts * least, 100)),
+        "seed": draw(st.integers(0, 2**40)),
+        "shuffle": draw(st.sampled_from(SHUFFLES)),
+        "least_samples": least,
+    }
 
 
 def epoch(parts: Parts, number: int = 0) -> list[list[list[int]]]:
@@ -45,28 +61,138 @@ def flat(nested: list[list[list[int]]]) -> list[int]:
 
 
 @pytest.mark.hypothesis
-@given(st.fixed_dictionaries(settings), st.integers(0, 3))
-def test_every_sample_comes_up_exactly_once_an_epoch(
+@given(st.fixed_dictionaries(settings) | fillable(), st.integers(0, 3))
+def test_steps_are_those_of_a_data_loader_and_every_sample_comes_up_once_an_epoch(
     setting: dict[str, Any], number: int
 ) -> None:
+    samples, batch = setting["samples"], setting["batch_size"] or setting["samples"]
     parts = Parts(**setting)
     steps = epoch(parts, number)
-    assert sorted(flat(steps)) == list(range(setting["samples"]))
-    assert all(map(any, steps))  # no step is empty
-    batch = setting["batch_size"] or setting["samples"]
-    for step in steps:
-        for share, part in zip(parts.shares, step, strict=True):
-            assert len(part) <= share
-        assert len(flat([step])) <= batch
-    assert sum(parts.shares) == batch
-    assert sum(parts.sizes) == setting["samples"]
-    for cut in (parts.sizes, parts.shares):
-        assert list(cut) == sorted(cut, reverse=True)
-        assert cut[0] - cut[-1] <= 1
+    loader = DataLoader(range(samples), batch_size=batch)  # type: ignore[arg-type]
+    assert [len(flat([step])) for step in steps] == [len(each) for each in loader]
+    assert sorted(flat(steps)) == list(range(samples))
+    first = number * len(steps)
+    assert [parts.total(first + i) for i in range(len(steps))] == [
+        len(flat([step])) for step in steps
+    ]
 
 
 @pytest.mark.hypothesis
-@given(st.fixed_dictionaries(settings), st.data())
+@given(st.fixed_dictionaries(settings), st.integers(0, 3))
+def test_no_shard_is_favoured(setting: dict[str, Any], number: int) -> None:
+    parts = Parts(**setting)
+    steps = epoch(parts, number)
+    for step in steps:
+        sizes = [len(part) for part in step]
+        assert max(sizes) - min(sizes) <= 1
+    so_far = np.cumsum([[len(part) for part in step] for step in steps], axis=0)
+    assert (so_far.max(axis=1) - so_far.min(axis=1)).max() <= 1  # they take turns
+    assert so_far[-1].tolist() == list(parts.sizes)
+    filled = [[len(part) for part in step if part] for step in steps]
+    assert parts.smallest == min(filled[0])
+    assert parts.smallest_at_end == min(filled[-1])
+
+
+@pytest.mark.hypothesis
+@given(st.fixed_dictionaries(settings) | fillable(), st.integers(0, 3))
+def test_without_shuffling_a_step_is_the_batch_of_a_loader_without_shuffling(
+    setting: dict[str, Any], number: int
+) -> None:
+    setting["shuffle"] = False
+    batch = setting["batch_size"] or setting["samples"]
+    data: Any = range(setting["samples"])
+    loader = DataLoader(data, batch_size=batch, collate_fn=list)
+    steps = epoch(Parts(**setting), number)
+    assert [sorted(flat([step])) for step in steps] == list(loader)
+    assert all(part == sorted(part) for step in steps for part in step)
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "parts", "steps"),
+    [(50_000, 100, 64, 500), (1_281_167, 1000, 512, 1282)],
+)
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_batch_that_the_parts_do_not_divide_is_a_batch_all_the_same(
+    samples: int, batch: int, parts: int, steps: int, shuffle: bool | str
+) -> None:
+    which = Parts(samples, parts, batch, 0, shuffle)
+    assert which.steps_per_epoch == steps
+    middle = [len(which.indices(part, steps // 2)) for part in range(parts)]
+    assert (sum(middle), {*middle}) == (batch, {1, 2})
+    left = samples - (steps - 1) * batch
+    end = [len(which.indices(part, steps - 1)) for part in range(parts)]
+    assert sum(end) == which.total(steps - 1) == left
+
+
+@pytest.mark.hypothesis
+@given(fillable(), st.integers(0, 3))
+def test_a_part_has_as_many_samples_as_it_must_or_none(
+    setting: dict[str, Any], number: int
+) -> None:
+    parts, least = Parts(**setting), setting["least_samples"]
+    *usual, last = epoch(parts, number)
+    assert all(len(part) >= least for step in usual for part in step)
+    sizes = [len(part) for part in last if part]
+    assert min(sizes) == parts.smallest_at_end
+    if sum(sizes) < least:
+        assert len(sizes) == 1
+    else:
+        assert min(sizes) >= least
+        assert len(sizes) == min(setting["parts"], sum(sizes) // least)  # no fewer
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_last_step_is_dealt_out_to_other_parts_every_epoch() -> None:
+    parts = Parts(40 + 11, 8, 40, 0, least_samples=5)
+    found = []
+    for number in range(8):
+        last = epoch(parts, number)[-1]
+        found.append([j for j in range(8) if last[j]])
+        assert sorted(map(len, last)) == [0] * 6 + [5, 6]
+    assert found[:3] == [[0, 4], [1, 5], [2, 6]]  # spread over the workers
+    assert {*map(tuple, found)} == {(0, 4), (1, 5), (2, 6), (3, 7)}
+
+
+def test_a_part_at_its_edge_is_filled_and_one_past_it_is_refused() -> None:
+    at_the_edge = Parts(100, 4, 32, 0, least_samples=8)
+    assert at_the_edge.smallest == 8
+    with pytest.raises(InvalidScenario) as caught:
+        Parts(100, 4, 31, 0, least_samples=8)
+    assert str(caught.value) == (
+        "least_samples: a step of 31 samples in 4 parts leaves some with 7, and 8 are "
+        "asked for; try 3 parts at most (fewer `pieces` or workers), or "
+        "batch_size=32 or more, or least_samples=7"
+    )
+
+
+def test_what_is_preferred_is_done_where_a_usual_step_has_enough() -> None:
+    found = [Parts(20, 4, size, 0, preferred=2).least_samples for size in (7, 8, None)]
+    assert found == [1, 2, 2]
+    assert Parts(20, 4, 8, 0, least_samples=1, preferred=2).least_samples == 1
+
+
+@pytest.mark.hypothesis
+@given(fillable(), st.integers(1, 200), st.integers(2, 9))
+def test_what_is_advised_for_parts_that_are_too_small_does(
+    setting: dict[str, Any], batch: int, least: int
+) -> None:
+    setting |= {"batch_size": batch, "least_samples": least}
+    usual = min(batch, setting["samples"])
+    if usual // setting["parts"] >= least:
+        Parts(**setting)
+        return
+    with pytest.raises(InvalidScenario) as caught:
+        Parts(**setting)
+    tried = re.search(r"; try (.*)", str(caught.value))
+    assert tried
+    for advice in tried[1].split(", or "):
+        number = int(re.search(r"\d+", advice)[0])  # type: ignore[index]
+        name = advice.partition("=")[0] if "=" in advice else "parts"
+        Parts(**setting | {name: number})
+
+
+@pytest.mark.hypothesis
+@given(st.fixed_dictionaries(settings) | fillable(), st.data())
 def test_any_step_can_be_asked_for_at_any_time(
     setting: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -80,18 +206,24 @@ def test_any_step_can_be_asked_for_at_any_time(
         np.testing.assert_array_equal(asked.indices(part, step), want)
 
 
-def test_a_part_is_the_next_slice_of_its_shard() -> None:
-    parts = Parts(10, 3, 5, 0, shuffle=False)
-    assert (parts.sizes, parts.shares, parts.steps_per_epoch) == (
-        (4, 3, 3),
-        (2, 2, 1),
-        3,
-    )
+def test_positions_are_dealt_out_to_the_shards_in_turn() -> None:
+    parts = Parts(10, 3, 4, 0, shuffle=False)
+    assert (parts.sizes, parts.steps_per_epoch) == ((4, 3, 3), 3)
     assert epoch(parts) == epoch(parts, 5)
     assert epoch(parts) == [
-        [[0, 1], [4, 5], [7]],
-        [[2, 3], [6], [8]],
-        [[], [], [9]],
+        [[0, 3], [1], [2]],
+        [[6], [4, 7], [5]],
+        [[9], [], [8]],
+    ]
+
+
+def test_a_batch_may_be_smaller_than_the_number_of_parts() -> None:
+    parts = Parts(10, 4, 3, 0, shuffle=False)
+    assert epoch(parts) == [
+        [[0], [1], [2], []],
+        [[4], [5], [], [3]],
+        [[8], [], [6], [7]],
+        [[], [9], [], []],
     ]
 
 
@@ -137,11 +269,7 @@ def test_shards_do_not_follow_the_order_of_the_data() -> None:
 
 def test_without_a_batch_size_a_step_is_everything() -> None:
     parts = Parts(7, 3, None, 0)
-    assert (parts.shares, parts.sizes, parts.steps_per_epoch) == (
-        (3, 2, 2),
-        (3, 2, 2),
-        1,
-    )
+    assert (parts.batch_size, parts.sizes, parts.steps_per_epoch) == (7, (3, 2, 2), 1)
 
 
 def test_more_than_there_is_makes_one_step() -> None:
@@ -189,10 +317,8 @@ def test_parts_travel() -> None:
         ({"parts": True}, "parts: is True; try"),
         ({"batch_size": 0}, "batch_size: is 0; try a whole number, 1 or more"),
         ({"batch_size": "8"}, "batch_size: is '8'; try"),
-        (
-            {"batch_size": 3},
-            "batch_size: 3 samples cannot be cut into 4 parts; try 4 or more, or fewer",
-        ),
+        ({"least_samples": 0}, "least_samples: is 0; try a whole number, 1 or more"),
+        ({"least_samples": 1.5}, "least_samples: is 1.5; try"),
         ({"seed": -1}, "seed: is -1; try a whole number, 0 or more"),
         ({"seed": None}, "seed: is None; try"),
         ({"shuffle": "all"}, "shuffle: is 'all'; try True, False or \"global\""),

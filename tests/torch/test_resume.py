@@ -51,7 +51,11 @@ EVERY = 4  # steps from a checkpoint to the next
 
 
 def job(
-    dtype: str = "float32", samples: int = 40, batch_size: int = 15, width: int = 9
+    dtype: str = "float32",
+    samples: int = 40,
+    batch_size: int = 15,
+    width: int = 9,
+    **more: Any,
 ) -> Job:
     data = np.random.default_rng(0).standard_normal((samples, 4))
     x = torch.from_numpy(data).to(getattr(torch, dtype))
@@ -62,7 +66,7 @@ def job(
         nn.Linear(width, 3),
     )
     y = x.argmax(dim=1).clamp(max=2)
-    return Job(model.to(x.dtype), F.cross_entropy, (x, y), batch_size=batch_size)
+    return Job(model.to(x.dtype), F.cross_entropy, (x, y), batch_size, **more)
 
 
 def draw(step: int) -> float:
@@ -420,9 +424,19 @@ def test_a_run_killed_as_it_began_begins_anew(
         ({"seed": 1}, "seed = 0, not 1"),
         ({"make": partial(job, batch_size=16)}, "batch_size = 15, not 16"),
         ({"make": partial(job, samples=41)}, "samples = 40, not 41"),
+        ({"make": partial(job, least_samples=3)}, "least_samples = 2, not 3"),
         ({"unbiased": True}, "unbiased = False, not True"),
     ],
-    ids=["scheme", "workers", "pieces", "seed", "batch_size", "samples", "unbiased"],
+    ids=[
+        "scheme",
+        "workers",
+        "pieces",
+        "seed",
+        "batch_size",
+        "samples",
+        "least_samples",
+        "unbiased",
+    ],
 )
 @pytest.mark.parametrize("step", [2, 7])
 def test_another_run_is_not_gone_on_with(
@@ -441,6 +455,7 @@ def test_a_run_from_before_there_was_a_choice_goes_on_as_it_was(
     folder = whole.photos.print("begun", 7, tmp_path)
     manifest = json.loads((folder / MANIFEST).read_text())
     assert manifest.pop("unbiased") is False
+    assert manifest.pop("least_samples") == 2  # of its normalisation
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InvalidScenario, match="unbiased = False, not True"):
         train(folder, unbiased=True)
@@ -540,6 +555,20 @@ def test_where_all_checkpoints_are_damaged_nothing_is_lost(
         truncate(file)
     before = contents(folder)
     with pytest.raises(InvalidCheckpoint, match="none of its checkpoints can be read"):
+        train(folder)
+    assert contents(folder) == before
+
+
+def test_a_run_whose_samples_came_in_another_order_is_not_gone_on_with(
+    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = whole.photos.print("begun", 5, tmp_path)
+    state = checkpoint.load(newest_file(folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "VERSION", 1)
+        checkpoint.save(newest_file(folder), state)
+    before = contents(folder)
+    with pytest.raises(InvalidCheckpoint, match="took the samples in another order"):
         train(folder)
     assert contents(folder) == before
 

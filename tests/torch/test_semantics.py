@@ -492,8 +492,40 @@ def test_one_warning_says_that_parts_are_normalised(
             coded.backward()
     [warning] = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert "normalises over batches" in warning.message
-    assert "(4 samples, in the last step of an epoch down to 2)" in warning.message
+    assert "(4 samples, in the last step of an epoch down to 2; " in warning.message
     assert "not over all 20 of a step" in warning.message
+
+
+def test_normalisation_never_sees_a_part_that_is_too_small_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """PyTorch refuses to normalise one sample; 6 in 5 parts would leave 4 with one."""
+    with running(job(normalised(), data=(X[:26], Y[:26]), batch_size=20)) as coded:
+        found = [round(coded.backward().samples) for _ in coded.steps(4)]
+    assert found == [20, 6, 20, 6]
+    assert "in the last step of an epoch down to 2; " in caplog.records[-1].message
+
+
+def test_a_batch_too_small_for_normalisation_is_left_to_the_layer() -> None:
+    """Pictures have a variance of their own: a part of one sample is fine."""
+    layers = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, CLASSES)
+    model = nn.Sequential(*layers).double()
+    with running(job(model, data=(IMAGES, Y), batch_size=9)) as coded:
+        found = [round(coded.backward().samples) for _ in coded.steps(4)]
+    assert found == [9, 9, 9, 3]
+
+
+def test_the_parts_are_the_same_while_the_model_is_being_evaluated() -> None:
+    model: Any = normalised()
+    make = lambda: Job(model, F.cross_entropy, (X[:26], Y[:26]), 20)  # noqa: E731
+    with running(make) as coded:
+        coded.backward()
+        coded.backward()  # the last of an epoch
+        assert round(coded.report.samples) == 6
+        model.eval()
+        reference = coded._make()  # of the model as it is now
+        model.train()
+        assert reference.parts.least_samples == coded._work.parts.least_samples == 2
 
 
 def test_a_layer_in_eval_mode_keeps_its_statistics_and_nobody_is_warned(
@@ -672,9 +704,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "loss: .*reduction='sum', which is not a mean",
     ),
     "no samples": (job(mlp(), data=(X[:0], Y[:0])), "data: has no samples"),
-    "fewer samples than parts": (
-        job(mlp(), batch_size=4),
-        "batch_size: 4 samples cannot be cut into 5 parts; try 5 or more",
+    "parts that are too small": (
+        job(mlp(), batch_size=14, least_samples=3),
+        "least_samples: a step of 14 samples in 5 parts leaves some with 2, and 3 are "
+        "asked for; try 4 parts at most .*, or batch_size=15 or more",
     ),
     "an unknown shuffle": (job(mlp(), shuffle="all"), "shuffle: is 'all'"),
 }
@@ -797,6 +830,65 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(InvalidScenario, match=said):
         train(job(mlp()), **{"engine": "here", **options})
+
+
+# -- small batches, and losses over a batch --------------------------------------------
+
+
+def test_a_batch_smaller_than_the_number_of_parts_trains_and_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plain = mlp()
+    parts = Parts(SAMPLES, 5, 4, seed=0)
+    with running(job(mlp(), batch_size=4)) as coded:
+        assert coded.steps_per_epoch == 8
+        for step in coded.steps(8):
+            rows = np.concatenate([parts.indices(part, step) for part in range(5)])
+            plain.zero_grad()
+            F.cross_entropy(plain(X[rows]), Y[rows]).backward()
+            assert len(rows) == (4 if step < 7 else 2)
+            assert coded.backward().samples == pytest.approx(len(rows))
+            assert off(gradients(coded.model), gradients(plain)) <= 1e-12
+    [warning] = [r.message for r in caplog.records if r.levelno == logging.WARNING]
+    assert "4 samples and 5 parts, of which 1 are empty" in warning
+
+
+def contrastive(model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+    """Tell every sample from the others of its batch."""
+    x, _ = batch
+    codes = F.normalize(model(x), dim=1)
+    total = F.cross_entropy(codes @ codes.T, torch.arange(len(x)), reduction="sum")
+    return total, len(x)
+
+
+def test_a_loss_over_the_samples_of_a_batch_has_as_many_as_the_job_asks_for() -> None:
+    seen: list[int] = []
+
+    def loss(model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+        seen.append(len(batch[0]))
+        return contrastive(model, batch)
+
+    make = job(mlp(), loss, batch_size=20, least_samples=4)
+    with running(make, PLAIN) as coded:
+        assert [coded.backward().samples for _ in coded.steps(2)] == [20, 10]
+    assert seen == [4, 4, 4, 4, 4, 5, 5]  # the last ten in two parts, not five
+
+
+@pytest.mark.parametrize("times_its_count", [False, True])
+def test_a_regulariser_counts_once_a_part_unless_it_is_taken_times_the_count(
+    times_its_count: bool,
+) -> None:
+    def loss(model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+        x, y = batch
+        penalty = sum(p.square().sum() for p in model.parameters())
+        total = F.cross_entropy(model(x), y, reduction="sum")
+        return total + (len(y) if times_its_count else 1) * penalty, len(y)
+
+    plain = mlp()
+    penalty = sum(p.square().sum() for p in plain.parameters())
+    parts = 1 if times_its_count else CODED.parts / SAMPLES
+    (F.cross_entropy(plain(X), Y) + parts * penalty).backward()
+    assert off(one_step(job(mlp(), loss)), gradients(plain)) <= 1e-11
 
 
 # -- the loop --------------------------------------------------------------------------

@@ -9,9 +9,11 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,6 +32,7 @@ from codedgrad.errors import InvalidScenario, StepGivenUp
 from codedgrad.schemes import uncoded
 from codedgrad.torch import Checkpoints, Job, checkpoint
 from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.stopping import Stopping
 from codedgrad.torch.tree import flatten
 from codedgrad.trace import read_run, replay
 
@@ -369,6 +372,175 @@ def test_no_signal_is_kept_by_a_run_that_cannot_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidScenario):
         train(tmp_path, faults=FaultPlan().kill(0, 1))
     assert handlers() == before
+
+
+# -- several roots ---------------------------------------------------------------------
+
+
+def opened(folder: Path, stack: ExitStack) -> tuple[cg.torch.Coded, Any]:
+    """Return a root, to be closed by the stack, and its optimizer."""
+    coded = cg.torch.train(
+        job,
+        scheme="uncoded",
+        workers=2,
+        engine="here",
+        run_dir=folder,
+        resume="auto",
+        checkpoints=Checkpoints(seconds=None),
+    )
+    stack.enter_context(coded)
+    optimizer = torch.optim.AdamW(coded.model.parameters(), lr=0.05)
+    coded.track(optimizer=optimizer)
+    return coded, optimizer
+
+
+def take_turns(folder: Path, look: Callable[[str, int], None] = nobody) -> None:
+    """Train two models in one loop, as with a generator and its discriminator."""
+    with ExitStack() as stack:
+        first, first_optimizer = opened(folder / "first", stack)
+        second, second_optimizer = opened(folder / "second", stack)
+        for step, other in zip(first.steps(TOTAL), second.steps(TOTAL), strict=True):
+            assert step == other
+            look("begun", step)
+            first.backward()
+            look("first has its gradient", step)
+            second.backward()
+            look("both have their gradients", step)
+            first_optimizer.step()
+            second_optimizer.step()
+            look("is done", step)
+
+
+@pytest.mark.parametrize(("number", "error"), SIGNALS)
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("begun", 4),
+        ("first has its gradient", 5),
+        ("both have their gradients", 5),
+        ("is done", 5),
+    ],
+)
+def test_two_roots_in_one_loop_both_stop_at_the_end_of_the_step(
+    tmp_path: Path, number: int, error: type[BaseException], moment: str, left: int
+) -> None:
+    kill = lambda: os.kill(os.getpid(), number)  # noqa: E731
+    with pytest.raises(error):
+        take_turns(tmp_path / "stopped", At(moment, 4, kill))
+    for name in ("first", "second"):
+        assert saved(tmp_path / "stopped" / name) == [left]
+    take_turns(tmp_path / "stopped")
+    take_turns(tmp_path / "whole")
+    for name in ("first", "second"):
+        assert outcome(tmp_path / "stopped" / name) == outcome(
+            tmp_path / "whole" / name
+        )
+
+
+def test_two_roots_in_a_loop_of_ones_own_both_stop(tmp_path: Path) -> None:
+    """At the end of a step of either the other one is in the middle of its own."""
+
+    def loop() -> None:
+        with ExitStack() as stack:
+            first, _ = opened(tmp_path / "first", stack)
+            second, _ = opened(tmp_path / "second", stack)
+            while first.step < TOTAL:
+                first.backward()
+                if first.step == 4:
+                    signal.raise_signal(signal.SIGTERM)
+                second.backward()
+
+    with pytest.raises(SystemExit):
+        loop()
+    assert saved(tmp_path / "first") == [5]  # the step in which the signal came
+    assert saved(tmp_path / "second") == [4]  # it was at the end of one before that
+
+
+def test_the_root_whose_loop_is_around_anothers_is_finished_too(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    def loop() -> None:
+        with ExitStack() as stack:
+            outer, optimizer = opened(tmp_path / "outer", stack)
+            inner, _ = opened(tmp_path / "inner", stack)
+            for step in outer.steps(3):
+                outer.backward()
+                for each in inner.steps(2 * (step + 1)):
+                    inner.backward()
+                    if each == 2:
+                        signal.raise_signal(signal.SIGINT)
+                    taken.append(each)
+                optimizer.step()
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert taken == [0, 1, 2, 3]
+    assert saved(tmp_path / "outer")[-1] == 2
+    assert saved(tmp_path / "inner")[-1] == 4
+
+
+def test_two_signals_stop_two_roots_at_once(tmp_path: Path) -> None:
+    twice = send(signal.SIGTERM, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        take_turns(tmp_path, At("both have their gradients", 4, twice))
+    for name in ("first", "second"):
+        assert Shelf(tmp_path / name / "checkpoints").steps() == []
+
+
+@pytest.mark.parametrize("closed", [0, 1])
+def test_signals_are_taken_until_the_last_root_is_closed(
+    tmp_path: Path, closed: int
+) -> None:
+    before = handlers()
+    with ExitStack() as stack:
+        roots = [opened(tmp_path / str(i), stack)[0] for i in range(2)]
+        taken = handlers()
+        assert taken != before
+        roots[closed].close()
+        assert handlers() == taken
+        left = roots[1 - closed]
+        left.backward()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            left.backward()
+    assert handlers() == before
+    assert saved(tmp_path / str(1 - closed)) == [1]
+
+
+def test_a_root_that_was_dropped_holds_nobody_up(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        opened(tmp_path, stack)
+        dropped: list[Stopping] = [Stopping(lambda: False, fail)]
+        dropped[0].install()
+        del dropped[:]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    Stopping(lambda: False, fail).install()
+    with pytest.raises(KeyboardInterrupt):  # as ever, where all are gone
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_root_of_another_thread_stops_at_the_end_of_its_step(tmp_path: Path) -> None:
+    ready, sent = threading.Event(), threading.Event()
+
+    def in_a_thread() -> None:
+        with ExitStack() as stack:
+            coded, _ = opened(tmp_path / "thread", stack)
+            for step in coded.steps(TOTAL):
+                coded.backward()
+                if step == 2:
+                    ready.set()
+                    assert sent.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        opened(tmp_path / "main", stack)
+        trained = pool.submit(in_a_thread)
+        assert ready.wait(PATIENCE)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        sent.set()
+        assert isinstance(trained.exception(PATIENCE), SystemExit)
+    assert saved(tmp_path / "thread") == [3]
 
 
 # -- errors ----------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def _prepared(
         work.flat.gather()
         return Work(again, work.layout, np.array(work.flat.vector.numpy()))
 
-    return prepared, name, sum(workload(make, 1, seed).parts.shares)
+    return prepared, name, workload(make, 1, seed).parts.total(0)
 
 
 def _imported(text: str) -> Callable[[], Any]:

@@ -33,7 +33,7 @@ from codedgrad.torch.tree import flatten, unflatten
 
 __all__ = ["Shelf", "generators", "load", "restore_generators", "save"]
 
-VERSION = 1
+VERSION = 2  # 1: another order of samples, from before steps had equal sizes
 _KIND = "codedgrad checkpoint"
 _LONGEST = 40_000_000  # bytes of JSON; safetensors reads a header of 100 MB
 _NAME = re.compile(r"step-([0-9]{8,})\.safetensors")
@@ -124,9 +124,14 @@ def _structure(path: Path, metadata: Mapping[str, str]) -> Any:
         raise InvalidCheckpoint(path, problem)
     version = metadata.get("version", "")
     if version != str(VERSION):
-        newer = version.isdecimal() and int(version[:9]) > VERSION
-        advice = "; read it with a newer codedgrad" if newer else ""
-        problem = f"has version {version[:9]!r}, this is {VERSION}{advice}"
+        problem = f"has version {version[:9]!r}, this is {VERSION}"
+        if version.isdecimal() and int(version[:9]) > VERSION:
+            problem += "; read it with a newer codedgrad"
+        elif version.isdecimal():  # going on would repeat samples and leave others out
+            problem += (
+                ": its run took the samples in another order; finish it with the "
+                "codedgrad that began it, or begin anew in another folder"
+            )
         raise InvalidCheckpoint(path, problem)
     try:
         return json.loads(metadata["structure"])

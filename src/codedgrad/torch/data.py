@@ -1,13 +1,26 @@
 """Which samples a part has at a step, and the batch they make.
 
-Both are functions of their arguments alone, so whichever worker computes a part of a
+Both are functions of their arguments alone, so every worker that computes a part of a
 step, now or later, sees the same samples in the same order.
 
-| `shuffle` | the samples of a part | their order |
+An epoch is a row of N positions, one per sample. Step t takes the next `batch_size` of
+them, so that steps are those of a `DataLoader`, whatever the number of parts:
+
+```text
+position  p = 0 1 2 3 4 5 6 7 8 9          N = 10, batch_size = 4, k = 3 parts
+step      t = 0 0 0 0 1 1 1 1 2 2          p div batch_size
+shard     j = 0 1 2 0 1 2 0 1 2 0          p mod k
+rank          0 0 0 1 1 1 2 2 2 3          p div k, in the shard's order of the epoch
+```
+
+Part j of a step is what falls to shard j. Hence parts of a step, and shards, differ by
+one sample at most, and the parts take turns at having one more.
+
+| `shuffle` | shard j | the sample at a position |
 | --- | --- | --- |
-| `True` | drawn once for the whole run | drawn anew every epoch |
-| `False` | a range of numbers | ascending |
-| `"global"` | drawn anew every epoch, from all | drawn anew every epoch |
+| `True` | a fixed set, drawn once for the run | by rank in an order drawn every epoch |
+| `False` | samples j, j + k, j + 2k, ... | the sample of that number |
+| `"global"` | drawn anew every epoch, from all | by position in an order of all |
 """
 
 from __future__ import annotations
@@ -41,10 +54,22 @@ MAP_STYLE = "a Dataset with __len__ and __getitem__, or tensors of equal lengths
 class Parts:
     """Says which samples a part has at a step.
 
-    The data set is cut into as many shards as there are parts, the batch of a step into
-    as many shares; sizes differ by at most one and the first are the larger. A part is
-    the next share of its shard. Every sample comes up exactly once an epoch; at the end
-    of one, parts may be short or empty.
+    For every number of samples, parts and samples a step:
+
+    1. Every step but the last of an epoch has exactly `batch_size` samples.
+    2. An epoch has as many steps as a `DataLoader` has batches; the last may be short.
+    3. Every sample comes up exactly once an epoch.
+    4. No shard is favoured: the sizes of shards, and of the parts of a step, differ by
+       one sample at most.
+
+    Parts without a sample are possible: in a short last step, or in every step where
+    there are more parts than samples in it.
+
+    With `least_samples` a part has so many or none. A step of the usual size must have
+    enough for all parts. A last step that has not is dealt out to as many parts as it
+    can fill, evenly spread and other ones every epoch; these have samples of other
+    shards too. Only where the whole last step has fewer than `least_samples`, its one
+    part has fewer.
 
     Args:
         samples: In the data set.
@@ -52,23 +77,28 @@ class Parts:
         batch_size: Samples of a step, all parts together; None for all there are.
         seed: Of every random order, 0 or more.
         shuffle: True, False or "global"; see the table of this module.
+        least_samples: The fewest samples of a part that has any; None: `preferred`, if
+            usual steps have enough samples for that, or else 1.
+        preferred: See `least_samples`.
 
     Attributes:
         samples: As given.
         parts: As given.
+        batch_size: As given, or all samples.
+        least_samples: As given, or as found.
         sizes: Samples in the shard of every part.
-        shares: Samples of every part in a full step.
         steps_per_epoch: Steps until every sample has come up.
-        least: Samples in the smallest part of an epoch that has any.
+        smallest: Samples in the smallest part of a usual step that has any.
+        smallest_at_end: The same of the last step of an epoch.
 
     Example:
-        >>> parts = Parts(samples=10, parts=2, batch_size=5, seed=0, shuffle=False)
-        >>> parts.sizes, parts.shares, parts.steps_per_epoch
-        ((5, 5), (3, 2), 3)
-        >>> [parts.indices(part=1, step=step).tolist() for step in range(4)]
-        [[5, 6], [7, 8], [9], [5, 6]]
+        >>> parts = Parts(samples=10, parts=3, batch_size=4, seed=0, shuffle=False)
+        >>> parts.sizes, parts.steps_per_epoch
+        ((4, 3, 3), 3)
+        >>> [parts.indices(part=0, step=step).tolist() for step in range(4)]
+        [[0, 3], [6], [9], [0, 3]]
         >>> [parts.total(step) for step in range(4)]
-        [5, 4, 1, 5]
+        [4, 4, 2, 4]
     """
 
     def __init__(
@@ -78,25 +108,27 @@ class Parts:
         batch_size: int | None,
         seed: int,
         shuffle: bool | str = True,
+        least_samples: int | None = None,
+        preferred: int = 1,
     ) -> None:
         self.samples = _whole("samples", samples, 1)
         self.parts = _whole("parts", parts, 1)
-        batch = self.samples if batch_size is None else _batch(batch_size, self.parts)
+        self.batch_size = (
+            self.samples if batch_size is None else _whole("batch_size", batch_size, 1)
+        )
         if not isinstance(shuffle, bool) and shuffle != "global":
             problem = f"is {brief(shuffle)}"
             raise InvalidScenario("shuffle", problem, 'True, False or "global"')
+        self._usual = min(self.batch_size, self.samples)  # samples of a usual step
+        if least_samples is None:
+            is_enough = self._usual >= preferred * self.parts
+            least_samples = preferred if is_enough else 1
+        self.least_samples = _whole("least_samples", least_samples, 1)
+        self._refuse_small_parts()
         self.sizes = _cut(self.samples, self.parts)
-        self.shares = _cut(batch, self.parts)
-        self.steps_per_epoch = max(
-            -(-size // share)
-            for size, share in zip(self.sizes, self.shares, strict=True)
-            if size
-        )
-        self.least = min(
-            size % share or min(size, share)
-            for size, share in zip(self.sizes, self.shares, strict=True)
-            if size
-        )
+        self.steps_per_epoch = -(-self.samples // self._usual)
+        self.smallest = self._smallest(self._usual)
+        self.smallest_at_end = self._smallest(self.total(self.steps_per_epoch - 1))
         self._starts = (0, *accumulate(self.sizes))
         self._seed = _whole("seed", seed, 0)
         self._shuffle = shuffle
@@ -111,33 +143,91 @@ class Parts:
             advice = f"a part from 0 to {self.parts - 1}"
             raise InvalidScenario("part", f"is {part}", advice)
         epoch, i = divmod(_whole("step", step, 0), self.steps_per_epoch)
-        share, size = self.shares[part], self.sizes[part]
-        first, end = min(i * share, size), min((i + 1) * share, size)
+        start, total = i * self._usual, self.total(step)
+        if self._filled(total) < self.parts:
+            return self._dealt(part, epoch, start, total)
+        first, end = start + (part - start) % self.parts, start + total
         if not self._shuffle:
-            start = self._starts[part]
-            return np.arange(start + first, start + end, dtype=np.int64)
-        return self._shard(part, epoch)[first:end].copy()
+            return np.arange(first, end, self.parts, dtype=np.int64)
+        if self._shards is None:
+            return self._of_epoch(epoch)[first : end : self.parts].copy()
+        rank, count = first // self.parts, len(range(first, end, self.parts))
+        return self._shard(part, epoch)[rank : rank + count].copy()
 
     def total(self, step: int) -> int:
         """Return how many samples all parts of a step have together."""
         i = _whole("step", step, 0) % self.steps_per_epoch
-        return sum(
-            min((i + 1) * share, size) - min(i * share, size)
-            for size, share in zip(self.sizes, self.shares, strict=True)
+        return min(self._usual, self.samples - i * self._usual)
+
+    def _filled(self, total: int) -> int:
+        """Return how many parts a step of so many samples is dealt out to.
+
+        All parts, unless some would have fewer samples than they may. A part that has
+        any has one sample at least, so without `least_samples` shards stay together.
+        """
+        least = self.least_samples
+        if least == 1 or total >= least * self.parts:
+            return self.parts
+        return max(1, total // least)
+
+    def _smallest(self, total: int) -> int:
+        return max(1, total // self._filled(total))
+
+    def _refuse_small_parts(self) -> None:
+        usual, least, parts = self._usual, self.least_samples, self.parts
+        if least == 1 or usual >= least * parts:
+            return
+        problem = (
+            f"a step of {usual} samples in {parts} parts leaves some with "
+            f"{usual // parts}, and {least} are asked for"
         )
+        advice = []
+        if most := usual // least:
+            few = f"{most} part{'s' * (most > 1)} at most"
+            advice.append(f"{few} (fewer `pieces` or workers)")
+        if self.samples >= least * parts:
+            advice.append(f"batch_size={least * parts} or more")
+        advice.append(f"least_samples={max(1, usual // parts)}")
+        raise InvalidScenario("least_samples", problem, ", or ".join(advice))
+
+    def _dealt(self, part: int, epoch: int, start: int, total: int) -> Ints:
+        """Return the samples of a part of a last step that cannot fill all parts.
+
+        Position p goes to group (p - start) mod `filled`. Groups are spread over the
+        parts, so that they fall to several workers, and move on by one every epoch.
+        """
+        filled = self._filled(total)
+        place = (part - epoch) % self.parts
+        group = -(-place * filled // self.parts)  # the only one that can be there
+        if group == filled or group * self.parts // filled != place:
+            return np.empty(0, dtype=np.int64)
+        positions = np.arange(start + group, start + total, filled, dtype=np.int64)
+        if not self._shuffle:
+            return positions
+        if self._shards is None:
+            return self._of_epoch(epoch)[positions]
+        ranks, shards = np.divmod(positions, self.parts)
+        for shard in np.unique(shards).tolist():
+            is_in = shards == shard
+            positions[is_in] = self._shard(shard, epoch)[ranks[is_in]]
+        return positions
+
+    def _of_epoch(self, epoch: int) -> Ints:
+        """Return all samples in the order of an epoch, which all parts share."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._orders = {0: self._order(self.samples, EPOCHS, epoch)}
+        return self._orders[0]
 
     def _shard(self, part: int, epoch: int) -> Ints:
-        """Return the samples of a part in an epoch, in order."""
+        """Return the samples of a fixed shard in their order of an epoch."""
+        assert self._shards is not None
         if epoch != self._epoch:
             self._epoch, self._orders = epoch, {}
-        own = slice(self._starts[part], self._starts[part + 1])
-        if self._shards is None:  # all parts share one order
-            if 0 not in self._orders:
-                self._orders[0] = self._order(self.samples, EPOCHS, epoch)
-            return self._orders[0][own]
         if part not in self._orders:
             order = self._order(self.sizes[part], ORDERS, epoch, part)
-            self._orders[part] = self._shards[own][order]
+            own = self._shards[self._starts[part] : self._starts[part + 1]]
+            self._orders[part] = own[order]
         return self._orders[part]
 
     def _order(self, size: int, *use: int) -> Ints:
@@ -279,15 +369,6 @@ def _length(data: Any) -> int:
     ):
         raise InvalidScenario("data", f"is {brief(data)}", MAP_STYLE)
     return len(data)
-
-
-def _batch(given: int, parts: int) -> int:
-    batch = _whole("batch_size", given, 1)
-    if batch < parts:
-        problem = f"{batch} samples cannot be cut into {parts} parts"
-        advice = f"{parts} or more, or fewer parts: less `pieces` or workers"
-        raise InvalidScenario("batch_size", problem, advice)
-    return batch
 
 
 def _whole(name: str, given: int, least: int) -> int:

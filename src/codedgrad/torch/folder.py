@@ -37,6 +37,7 @@ _SAME = (
     "seed",
     "samples",
     "batch_size",
+    "least_samples",
     "shuffle",
     "unbiased",
 )
@@ -134,7 +135,7 @@ class Folder:
         before = read_manifest(self.path)
         for name in _SAME:
             was, is_ = getattr(before, name), getattr(manifest, name)
-            if was != is_:
+            if was is not None and was != is_:  # None: older, as its checkpoints say
                 problem = f"has a run with {name} = {was}, not {is_}"
                 advice = f"{name} = {was}, or another folder"
                 raise InvalidScenario(f"run_dir {self.path}", problem, advice)

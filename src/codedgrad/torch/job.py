@@ -23,8 +23,10 @@ class Job:
             overwritten in every step.
         loss: A loss of torch that takes a mean, such as `F.cross_entropy` or
             `nn.MSELoss()`, called with (output, target); or a function of (model,
-            batch) that returns (sum, count) or (sum, count, metrics). If it has
-            parameters called `step`, `epoch` or `knobs`, it is given those, too.
+            batch) that returns (sum, count) or (sum, count, metrics). It is called
+            once for every part, with the samples of that part: one that compares
+            samples sees no others, and a regulariser in the sum counts once a part.
+            If it has parameters called `step`, `epoch` or `knobs`, it is given those.
         data: A map-style data set, or tensors of equal length.
         batch_size: Samples a step, over all parts; None: all of them.
         metrics: By name, functions of (output, target) that return a sum over samples,
@@ -37,6 +39,11 @@ class Job:
             of its changes in a forward pass: "mean", "sum" or "first"; see
             `codedgrad.torch.state`.
         device: Where workers compute. Only the CPU has been tried.
+        least_samples: The fewest samples of a part that has any, for losses and layers
+            in which the samples of a batch depend on each other; only in an epoch's
+            last step, if that has fewer in all, there may be fewer. None: 1; 2 for a
+            model with batch normalisation, which cannot do with one, if the batch is
+            large enough.
 
     Example:
         >>> x = torch.randn(100, 3)
@@ -53,6 +60,7 @@ class Job:
     autocast: torch.dtype | None = None
     buffers: Mapping[str, str] = field(default_factory=dict)
     device: str = "cpu"
+    least_samples: int | None = None
 
     def __post_init__(self) -> None:
         model: object = self.model

@@ -5,6 +5,11 @@ counts), so a part needs both. What a mean divides by is not always the samples:
 weighted cross entropy divides by weights, one with `ignore_index` by what is not
 ignored, a squared error by elements.
 
+A loss sees the samples of its part, and not those of the step. One that compares
+samples with each other (contrastive, in-batch negatives) has only those:
+`Job(least_samples=...)` says how many there must be. A regulariser in the sum is
+counted once a part: add it times the count, and the mean over the step has it once.
+
 | `objective(loss)` takes | called as | mean over |
 | --- | --- | --- |
 | a loss of PyTorch with reduction "mean" | `loss(output, target)` | as PyTorch's |
@@ -234,7 +239,10 @@ class _Mean:
     function: Callable[[Any, Any], Any]
 
     def __call__(self, output: Any, target: Any, samples: int) -> tuple[Tensor, float]:
-        return _total(self.function(output, target)) * samples, float(samples)
+        mean = _total(self.function(output, target))
+        # float32 at least, for a mean that fits into float16 may not fit as a sum
+        wide = mean.to(torch.promote_types(mean.dtype, torch.float32))
+        return wide * samples, float(samples)
 
 
 class _ModelBatch:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from reprlib import repr as brief
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ _Options: TypeAlias = Mapping[str, Any]
 _Function: TypeAlias = Callable[..., Tensor]
 _Count: TypeAlias = Callable[[Tensor, Tensor, _Options], Number]
 
+_NARROW = (torch.float16, torch.bfloat16)
+
 OWN = "a function loss(model, batch) that returns (sum, count)"
 WRAP = (
     "mean_over_samples(function) if it was written for (output, target) and returns a "
@@ -34,9 +36,17 @@ WRAP = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A loss of PyTorch: its sum, and what its mean divides by."""
+    """A loss of PyTorch: its sum, and what its mean divides by.
+
+    Attributes:
+        sum: The loss with reduction "sum".
+        each: The loss with reduction "none".
+        count: Returns what the mean divides by.
+        options: Returns the options of the loss.
+    """
 
     sum: Callable[[Tensor, Tensor], Tensor]
+    each: Callable[[Tensor, Tensor], Tensor]
     count: _Count
     options: Callable[[], _Options]
 
@@ -47,6 +57,8 @@ class Known:
                 problem = f"is {what(given)}, not a tensor"
                 raise InvalidScenario(f"the {name}", problem, OWN)
         count = self.count(output, target, self.options())
+        if output.dtype in _NARROW:  # a sum in float16 overflows at 65504
+            return self.each(output, target).sum(dtype=torch.float32), count
         return self.sum(output, target), count
 
 
@@ -140,12 +152,17 @@ def _module(loss: nn.Module) -> Known | None:
     for function, kind, _ in _TORCH:
         if kind and isinstance(loss, kind) and type(loss).forward is kind.forward:
             count = _counting(function, name, reduction)
-            summing: Any = copy.copy(loss)  # shares buffers, which may move, and hooks
-            summing.reduction = "sum"
-            return Known(summing, count, partial(_attributes, summing))
+            summing, each = _reducing(loss, "sum"), _reducing(loss, "none")
+            return Known(summing, each, count, partial(_attributes, summing))
     if reduction is not None or type(loss).__module__.startswith("torch.nn."):
         raise _unknown(name)
     return None
+
+
+def _reducing(loss: nn.Module, reduction: str) -> nn.Module:
+    other: Any = copy.copy(loss)  # shares buffers, which may move, and hooks
+    other.reduction = reduction
+    return cast(nn.Module, other)
 
 
 def _attributes(loss: nn.Module) -> _Options:
@@ -171,7 +188,8 @@ def _function(
         raise InvalidScenario("loss", problem, advice)
     count = _counting(function, name, options.pop("reduction"))
     summing = partial(function, **options, reduction="sum")
-    return Known(summing, count, lambda: options)
+    each = partial(function, **options, reduction="none")
+    return Known(summing, each, count, lambda: options)
 
 
 def _counting(function: _Function, name: str, reduction: Any) -> _Count:

@@ -74,7 +74,7 @@ class Rehearsal:
         seed: Of everything that is random.
         times: What every part is to take longer.
         kill: (worker, step) to kill, if anybody.
-        shuffle: As of a `Job`; False: every part has a range of the pictures.
+        shuffle: As of a `Job`; False: every step has the next pictures, in order.
     """
 
     data: Pictures

@@ -198,7 +198,7 @@ class Coded:
         in_training.add(self.model)
         self._folder: Folder | None = None
         self._stack = ExitStack()
-        self._stopping = Stopping(lambda: not self._has_gradient)
+        self._stopping = Stopping(lambda: not self._has_gradient, self._save)
         self._reference: Workload | None = None
         self._tracked: dict[str, Tracked] = {}
         self._unclaimed: dict[str, Any] = {}  # states of what is not tracked yet
@@ -527,7 +527,8 @@ class Coded:
             engine=engine,
             seed=seed,
             samples=parts.samples,
-            batch_size=sum(parts.shares),
+            batch_size=parts.batch_size,
+            least_samples=parts.least_samples,
             shuffle=str(self._work.job.shuffle),
             unbiased=self._unbiased,
             steps_per_epoch=parts.steps_per_epoch,
@@ -546,13 +547,23 @@ class Coded:
             raise InvalidScenario("steps", problem, advice)
 
     def _warn(self) -> None:
+        parts = self._work.parts
+        if parts.total(0) < parts.parts:
+            _log.warning(
+                "a step has %d samples and %d parts, of which %d are empty: a larger "
+                "batch_size, or fewer parts (fewer `pieces` or workers), would keep "
+                "all workers busy",
+                parts.total(0),
+                parts.parts,
+                parts.parts - parts.total(0),
+            )
         if self._flat.state.has_statistics:
-            parts = self._work.parts
             _log.warning(
                 "the model normalises over batches: it does so over every part of its "
-                "own (%d samples, in the last step of an epoch down to %d), not over "
-                "all %d of a step; running statistics are averaged over the parts",
-                min(parts.shares),
-                parts.least,
-                sum(parts.shares),
+                "own (%d samples, in the last step of an epoch down to %d; "
+                "least_samples sets how few), not over all %d of a step; running "
+                "statistics are averaged over the parts",
+                parts.smallest,
+                parts.smallest_at_end,
+                parts.total(0),
             )

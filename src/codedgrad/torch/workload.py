@@ -10,10 +10,11 @@ user's that are not linear would see it.
 from __future__ import annotations
 
 import copy
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -78,10 +79,20 @@ class Workload:
         functions = job.metrics if isinstance(job.metrics, Mapping) else None
         self._objective = objective(job.loss, functions)
         self._batches = Batches(job.data, job.collate)
-        self.parts = Parts(len(self._batches), parts, job.batch_size, seed, job.shuffle)
+        self.parts = Parts(
+            len(self._batches),
+            parts,
+            job.batch_size,
+            seed,
+            job.shuffle,
+            job.least_samples,
+            preferred=2 if _normalises(job.model) else 1,
+        )
         self.flat = Flat(job.model, job.buffers)
         parameters = self.flat.trainable.tensors
         self._used = np.zeros(len(parameters))
+        types = {*(parameter.dtype for parameter in parameters), job.autocast}
+        self._is_half = torch.float16 in types
         named = SCALARS + 2 * len(self.metrics)
         self.layout = Layout(
             parameters=len(self.flat.vector),
@@ -139,7 +150,7 @@ class Workload:
         seed_everything(self._seed, step, part)
         begun = time.perf_counter()
         loss = self._forward(self.parts.indices(part, step), step)
-        self._backward(loss.total, coefficient, torch.from_numpy(out), add)
+        self._backward(loss, coefficient, torch.from_numpy(out), add)
         self.flat.check(None if is_first else time.perf_counter() - begun)
         return loss
 
@@ -190,9 +201,7 @@ class Workload:
             for parameter, gradient in zip(parameters, held, strict=True):
                 parameter.grad = gradient
 
-    def _backward(
-        self, total: Tensor, coefficient: float, out: Tensor, add: bool
-    ) -> None:
+    def _backward(self, loss: Loss, coefficient: float, out: Tensor, add: bool) -> None:
         if any(p.grad is not None for p in self.flat.trainable.tensors):
             problem = "has put gradients into parameters"
             advice = "to leave backward() to codedgrad; torch.autograd.grad() is fine"
@@ -200,14 +209,29 @@ class Workload:
         self._hook()
         self._used[:] = 0
         rows = self._views(out)
-        self._encoded = coefficient, rows, add
+        scale = self._scale(loss)
+        self._encoded = coefficient * scale, rows, add
         try:
-            total.backward()  # type: ignore[no-untyped-call]  # torch's
+            begin = torch.full_like(loss.total, 1.0 / scale)
+            loss.total.backward(begin)  # type: ignore[no-untyped-call]  # torch's
         finally:
             self._encoded = None
         for row, used in zip(rows, self._used.tolist(), strict=True):
             if not add and not used:
                 row.zero_()
+
+    def _scale(self, loss: Loss) -> float:
+        """Return what backward divides a part's sum of losses by; 1 but for float16.
+
+        The gradient of a sum over many samples overflows in float16 where that of the
+        mean, which plain PyTorch differentiates, does not. So the sum is divided by
+        about its count, and the gradient multiplied by it again in the message's type.
+        """
+        if not self._is_half or not 1.0 < (count := float(loss.count)) < math.inf:
+            return 1.0
+        # a power of two, so that no digit is rounded; up to 2^14, for the reciprocal of
+        # a larger one is not a normal number in float16
+        return 2.0 ** min(14, math.ceil(math.log2(count)))
 
     def _hook(self) -> None:
         if self._is_hooked:
@@ -259,14 +283,36 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _normalises(model: nn.Module) -> bool:
+    """Whether a layer may take the variance over a batch, which one sample has not.
+
+    Whatever mode it is in: that changes, and samples must not change with it.
+    """
+    norms = nn.modules.batchnorm._BatchNorm
+    return any(isinstance(module, norms) for module in model.modules())
+
+
 def _to(batch: Any, device: str) -> Any:
-    """Move the tensors of a batch to a device."""
+    """Move the tensors of a batch to a device; containers keep their types."""
     if device == "cpu":
         return batch
-    if isinstance(batch, Tensor):
+    if callable(getattr(batch, "to", None)):  # a tensor, a PackedSequence
         return batch.to(device)
     if isinstance(batch, Mapping):
-        return {key: _to(value, device) for key, value in batch.items()}
+        moved = {key: _to(value, device) for key, value in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return moved
+        mapping = copy.copy(batch)  # not made anew: a defaultdict is more than items
+        mapping.update(moved)
+        return mapping
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a namedtuple
+        return type(batch)(*(_to(value, device) for value in batch))
     if isinstance(batch, tuple | list):
         return type(batch)(_to(value, device) for value in batch)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        like = copy.copy(batch)  # not made anew: __init__ may take something else
+        for field in fields(batch):
+            value = _to(getattr(batch, field.name), device)
+            object.__setattr__(like, field.name, value)  # it may be frozen
+        return like
     return batch

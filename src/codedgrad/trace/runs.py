@@ -42,6 +42,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         seed: Of everything that is random.
         samples: In the data set.
         batch_size: Samples a step.
+        least_samples: The fewest samples of a part that has any; None: not recorded.
         steps_per_epoch: Steps in which every sample is used once.
         shuffle: How samples are put in order.
         unbiased: Whether sums were divided by all samples of a step.
@@ -61,6 +62,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     samples: int
     batch_size: int
     steps_per_epoch: int
+    least_samples: int | None = None
     shuffle: str = ""
     unbiased: bool = False
     label: str = ""
