@@ -208,6 +208,21 @@ def test_an_opinion_takes_room() -> None:
 # -- contradicted --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_for_the_plan_a_worker_speaks_when_its_doubted_message_is_settled(
+    finite: bool,
+) -> None:
+    scheme = Scripted(LONELY)
+    coordinator = started(scheme)
+    (asked,) = coordinator.handle(DOUBTED)
+    state = coordinator.state
+    assert state is not None
+    assert state.spoke[0] == 1.0
+    coordinator.handle(reply(asked, 2.0, finite))
+    assert [event.worker for event in scheme.shown] == [0]
+    assert state.spoke[0] == 2.0
+
+
 def test_who_is_contradicted_has_failed_and_is_marked() -> None:
     scheme = Scripted(LONELY)
     coordinator = started(scheme)

@@ -445,6 +445,19 @@ def test_a_worker_alone_is_never_believed_where_others_can_be_asked() -> None:
         assert not record.diverged
 
 
+@pytest.mark.parametrize(
+    ("seed", "latency", "progress"),
+    [(830224615, 0.0, False), (809231177, 0.5, True), (112209654, 0.0, True)],
+)
+def test_a_worker_called_silent_while_its_sum_is_doubted_is_believed_again(
+    seed: int, latency: float, progress: bool
+) -> None:
+    faults = Fault("diverge", step=1, worker=2), Fault("fail", step=1, worker=1)
+    engine = Capabilities(progress=progress, orders_during_part=False)
+    schedule = Schedule(seed, 2, faults, latency, engine)
+    assert run(schedule, Everything(3, each=4, copies=2)) is None
+
+
 class Finished:
     """Looks at the moments at which every part is finished and every segment closed."""
 

@@ -131,7 +131,8 @@ class State:
         started: When, seconds.
         now: Of the latest event, seconds.
         alive: For every worker, whether it is there. Shared with the coordinator.
-        spoke: When each worker was last heard of in this step; -inf if never.
+        spoke: When each worker was last heard of in this step; -inf if never. A doubted
+            message counts from its verdict on, which is when the plan sees it.
         segments: All of this step, by id.
         messages: All of this step, by id.
         heard: Ids of the messages heard, in the order in which they were.
@@ -476,15 +477,20 @@ class State:
 
     def hand_over(self, id_: int) -> None:
         """Note that a doubted message is heard after all: nobody contradicts it."""
+        message = self.messages[id_]
         self.doubted.remove(id_)
         self.diverged = True
-        self._hear(self.messages[id_])
+        self._hear(message)
+        # The plan sees the message only now. A plan that called the worker silent while
+        # the message was doubted would otherwise wait for a word that never comes.
+        self.spoke[message.worker] = self.now
 
     def contradict(self, id_: int) -> None:
         """Note that a doubted message has failed, and that its worker is to blame."""
         message = self.messages[id_]
         self.contradicted.append(message.worker)
         self._discard(message)
+        self.spoke[message.worker] = self.now  # as for any other failed message
 
     # -- what is lost ----------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The drive loop: events from an engine to the coordinator, commands back.
 
-Nothing here decides. It reads the clock, sets the one timer there is, and at equal
-times lets reports come before timers.
+Nothing here decides. It reads the clock and sets the one timer there is. A due timer is
+shown to the coordinator when no report is waiting any more: until then the time stands
+still, and reports are stamped with the time of the timer.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _log = logging.getLogger("codedgrad")
 _NOTICE = 5.0  # seconds a step is open, at least, before it is said who is waited for
 _LONGER = 3.0  # times the longest recent step
 _MISCOUNT = 1e4  # roundings of a decoded count: codes amplify them 500 times at most
+_READING = 0.5  # seconds for which reports may hold up a timer that is due
 
 Watch: TypeAlias = Callable[[Event, list[Command]], None]
 """Is told every event and the commands it led to, in order."""
@@ -131,12 +133,13 @@ class Driver:
         self._report = Reporter(scheme.workers, scheme.parts)
         self._next = 0
         self._until = math.inf
+        self._fed = -math.inf  # the time of the last event
         self._end: Combine | GiveUp | None = None
         self._earlier = 0.0
         self._is_resumed = False
         for event in past:
             self.coordinator.handle(event)
-            self._earlier = event.at
+            self._earlier = self._fed = event.at
             self._is_resumed = True
 
     def now(self) -> float:
@@ -270,19 +273,36 @@ class Driver:
 
     def _until_end(self, step: int) -> Combine | GiveUp:
         notice = self.now() + self._notice()
+        reading = math.inf  # until when reports may hold up the timer
         while self._end is None:
             now = self.now()
             if now >= notice:
                 notice = math.inf
                 self._say_who_is_waited_for(step)
-            event = self._next_event(min(self._until, notice) - now)
+            is_due = now >= self._until
+            reading = min(reading, now + _READING) if is_due else math.inf
+            event = None
+            if now <= reading:
+                event = self._next_event(min(self._until, notice) - now)
             if event is not None:
-                self._feed(event)
-            elif (now := self.now()) >= self._until:
-                self._feed(TimerFired(now))
+                self._feed(self._in_time(event) if is_due else event)
+            elif is_due:  # and nothing was waiting after it was
+                reading = math.inf
+                self._feed(TimerFired(self.now()))
         return self._end
 
+    def _in_time(self, event: Event) -> Event:
+        """Stamp an event that was waiting when the timer came due with that time.
+
+        Stamped later, the first of several would bring the timer along, and the plan
+        would give up a step although all its answers are there.
+        """
+        at = max(self._fed, min(event.at, self._until))
+        stamped: Event = msgspec.structs.replace(event, at=at)
+        return stamped
+
     def _feed(self, event: Event) -> None:
+        self._fed = event.at
         commands = self.coordinator.handle(event)
         if self._watch is not None:
             self._watch(event, commands)

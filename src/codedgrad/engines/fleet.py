@@ -11,7 +11,6 @@ import heapq
 import logging
 import math
 import signal
-import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -35,6 +34,7 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.delays import Times
+from codedgrad.engines.clock import LOOK, Clock
 from codedgrad.engines.faults import FaultPlan, away, no_delays
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS
@@ -94,7 +94,7 @@ class Fleet(ABC):
         self._pending: deque[Event] = deque()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._planned = 0
-        self._begun = time.monotonic()
+        self._clock = Clock()
         self._step = -1
         self._crashes: set[tuple[int, int]] = set()
         self._started = False
@@ -197,8 +197,8 @@ class Fleet(ABC):
         self._wait(lambda: all(w.is_up for w in self._lanes if w.life), "to start")
 
     def now(self) -> float:
-        """Return the seconds since the engine was made."""
-        return time.monotonic() - self._begun
+        """Return the seconds since the engine was made, without the root's absences."""
+        return self._clock.now()
 
     def publish(
         self,
@@ -220,6 +220,7 @@ class Fleet(ABC):
         self._crashes.clear()
         self._rows.begin()
         self._membership(step)
+        self._clock.watch()
 
     def give(self, order: Order) -> None:
         """Give an order to its worker; never waits for it."""
@@ -245,6 +246,7 @@ class Fleet(ABC):
         """Let all workers drop what they have in hand of a step."""
         for lane in self._lanes:
             lane.drop(step)
+        self._clock.unwatch()
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages, (layout.row,); valid until the next."""
@@ -255,7 +257,11 @@ class Fleet(ABC):
         return self._rows.compare(messages, self._layout.gradient)
 
     def next_event(self, timeout: float) -> Event | None:
-        """Return what happened next; None if nothing does for `timeout` seconds."""
+        """Return what happened next; None if nothing does for `timeout` seconds.
+
+        What is noticed only after that is kept for the next call: the driver may have a
+        timer that is due before it.
+        """
         deadline = self.now() + timeout
         looked = False
         while not self._pending:
@@ -264,11 +270,14 @@ class Fleet(ABC):
                 return None
             self._poll(left)
             looked = True
+        at = self.now()
+        if looked and timeout > 0 and at > deadline:
+            return None
         event = self._pending.popleft()
         if isinstance(event, WorkerLost):
             self._rows.forget(event.worker)
             self._plan_life(self._lanes[event.worker])
-        stamped: Event = msgspec.structs.replace(event, at=self.now())
+        stamped: Event = msgspec.structs.replace(event, at=at)
         return stamped
 
     @property
@@ -287,7 +296,9 @@ class Fleet(ABC):
         """Wait for something, at most so long, and see to it."""
         if self._agenda:
             timeout = min(timeout, self._agenda[0][0] - self.now())
-        self._wait_for_something(max(0.0, timeout))
+        timeout = min(max(0.0, timeout), LOOK)
+        self._clock.wait(timeout)
+        self._wait_for_something(timeout)
         while self._agenda and self._agenda[0][0] <= self.now():
             heapq.heappop(self._agenda)[2]()
 

@@ -165,12 +165,8 @@ class Granting:
     def next_event(self, timeout: float) -> Event | None:
         """Return what happened next; None if nothing does for `timeout` seconds."""
         deadline = self.now() + timeout
-        is_first = True
         while not self._ready:
             left = deadline - self.now()
-            if not is_first and left <= 0:
-                return None
-            is_first = False
             event = self._engine.next_event(self._patience(left))
             if event is not None:
                 self._take(event)
@@ -178,6 +174,9 @@ class Granting:
                 self._advance()
             while self._tick <= self.now():
                 self._advance()
+            # Not before the engine has nothing left: "nothing" lets a timer fire.
+            if event is None and not self._ready and deadline <= self.now():
+                return None
         stamped: Event = msgspec.structs.replace(self._ready.popleft(), at=self.now())
         return stamped
 

@@ -94,7 +94,11 @@ class Engine(Protocol):
         ...
 
     def next_event(self, timeout: float) -> Event | None:
-        """Return what happened next; None if nothing does for `timeout` seconds."""
+        """Return what happened next; None if nothing does for `timeout` seconds.
+
+        With a timeout of 0 or less, None means that nothing is waiting: a driver lets a
+        due timer fire only after that.
+        """
         ...
 
     def finish(self, step: int) -> None:
