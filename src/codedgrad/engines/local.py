@@ -172,8 +172,7 @@ class Local(Fleet):
                     if lane.life == life and lane.channel is not None:
                         self._hear(lane)  # what it said before
                         self._lose(lane)
-                    if code:
-                        _log.info("worker %d ended with code %d", worker, code)
+                    self._died(worker, life, code)
         if not children.channel.is_open:
             self._held.selector.unregister(children.channel.link)
             children.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["Job", "Layout"]
+__all__ = ["DescribesParts", "Job", "Layout"]
 
 DTYPES = ("float32", "float64")
 
@@ -83,4 +83,13 @@ class Job(Protocol):
             add: Add to what `out` holds instead, number by number. Whether it is added
                 here or by the caller must not change a bit.
         """
+        ...
+
+
+@runtime_checkable
+class DescribesParts(Protocol):
+    """A job that can say what a part holds; one that cannot has no such method."""
+
+    def describe(self, part: int, step: int) -> str:
+        """Return what a part holds at a step, such as `samples 3, 17 and 21`."""
         ...

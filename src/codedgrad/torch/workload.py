@@ -33,6 +33,7 @@ __all__ = ["SCALARS", "Workload", "in_training", "workload"]
 
 SCALARS = 3  # sum of losses, count, samples; see `flat` for what follows
 _KEPT = 64  # rows whose views are kept
+_LISTED = 100  # samples of a part that a message names
 
 in_training: set[nn.Module] = set()
 """Models that a root of this process is training."""
@@ -125,6 +126,15 @@ class Workload:
         scalars, tail = self._scalars(loss) * coefficient, self.layout.gradient
         out[tail:] = out[tail:] + scalars if add else scalars
         self.flat.state.put_back()
+
+    def describe(self, part: int, step: int) -> str:
+        """Return the samples of a part at a step, in words."""
+        numbers = self.parts.indices(part, step).tolist()
+        if len(numbers) == 1:
+            return f"sample {numbers[0]}"
+        more = len(numbers) - _LISTED
+        listed = ", ".join(map(str, numbers[:_LISTED]))
+        return f"samples {listed}" + (f" and {more} more" if more > 0 else "")
 
     def _load(self, parameters: NDArray[Any], step: int) -> None:
         """Let the model be what was published, once a step."""
