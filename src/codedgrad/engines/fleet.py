@@ -41,6 +41,7 @@ from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.rows import Rows
+from codedgrad.engines.same_job import SameJob
 from codedgrad.engines.wire import (
     Crashed,
     Fired,
@@ -99,6 +100,7 @@ class Fleet(ABC):
         self._step = -1
         self._crashes: set[tuple[int, int]] = set()
         self._deaths = Deaths()
+        self._same = SameJob()
         self._root: object = None
         self._started = False
         self._is_joining = False
@@ -193,6 +195,7 @@ class Fleet(ABC):
                 self._pending.append(WorkerLost(lane.worker, 0.0))
             else:
                 self._spawn(lane)
+        self._same.root(self._root)  # now: workers take longer than this to be ready
         self._wait(lambda: all(w.is_up for w in self._lanes if w.life), "to start")
 
     def now(self) -> float:
@@ -314,7 +317,9 @@ class Fleet(ABC):
     def _take(self, lane: Lane, said: Said) -> None:
         worker = lane.worker
         match said:
-            case Ready(pid):
+            case Ready(pid, host, made):
+                if made is not None:
+                    self._same.check(worker, host, made)
                 lane.pid, lane.is_up = pid, True
                 if self._started:
                     self._pending.append(WorkerJoined(worker, 0.0))

@@ -66,8 +66,9 @@ class Engine(Protocol):
             faults: What to do to them on purpose.
             delays: What every part is to take longer.
             parts: How many parts a step has, which `delays` need.
-            root: The root's own job, if it has made one. The engine asks it what a part
-                holds, for messages; it computes nothing with it.
+            root: The root's own job, if it has made one. Workers must have made the
+                same (`Fingerprinted`), and messages say what a part of it holds
+                (`DescribesParts`); nothing is computed with it.
         """
         ...
 

@@ -33,6 +33,9 @@ class Job:
         collate: Makes a batch of samples, as for a `DataLoader`.
         autocast: Type for the forward pass, such as `torch.bfloat16`; None: as it is.
         device: Where workers compute. Only the CPU has been tried.
+        verify_data: Whether a few samples are compared when a worker joins, so that
+            workers that read other files end the run. False for data whose samples are
+            meant to differ from worker to worker; lengths are compared all the same.
 
     Example:
         >>> x = torch.randn(100, 3)
@@ -48,6 +51,7 @@ class Job:
     collate: Callable[[list[Any]], Any] | None = None
     autocast: torch.dtype | None = None
     device: str = "cpu"
+    verify_data: bool = True
 
     def __post_init__(self) -> None:
         model: object = self.model
