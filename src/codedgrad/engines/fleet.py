@@ -36,6 +36,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines.deaths import Deaths, Verdict, signal_name
+from codedgrad.engines.descriptors import enough_descriptors
 from codedgrad.engines.faults import FaultPlan, away, no_delays
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS
@@ -181,8 +182,9 @@ class Fleet(ABC):
         self._layout = layout
         self._root = root
         try:
-            self._prepare_all(make, workers, delays, parts)
-            self._start_all()
+            with enough_descriptors(workers):
+                self._prepare_all(make, workers, delays, parts)
+                self._start_all()
         except BaseException:
             self.close()
             raise
@@ -285,9 +287,10 @@ class Fleet(ABC):
         """Wait for something, at most so long, and see to it."""
         if self._agenda:
             timeout = min(timeout, self._agenda[0][0] - self.now())
-        self._wait_for_something(max(0.0, timeout))
-        while self._agenda and self._agenda[0][0] <= self.now():
-            heapq.heappop(self._agenda)[2]()
+        with enough_descriptors(len(self._lanes)):  # workers and nurseries start here
+            self._wait_for_something(max(0.0, timeout))
+            while self._agenda and self._agenda[0][0] <= self.now():
+                heapq.heappop(self._agenda)[2]()
 
     def _hear(self, lane: Lane) -> None:
         channel = lane.channel
