@@ -12,7 +12,7 @@ CodedgradError
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
 ├── InvalidCheckpoint  (also ValueError)  a state no checkpoint holds, or no such file
 ├── EngineFailed       (also RuntimeError) processes or memory that cannot be had
-├── JobFailed          (also RuntimeError) the user's own code raised in a worker
+├── JobFailed          (also RuntimeError) the user's code raised, or ended its worker
 ├── StepGivenUp        (also RuntimeError) a step that ended without a sum
 ├── WrongSum           (also RuntimeError) a sum that its messages do not add up to
 ├── Violation          (also AssertionError) a code, scheme or engine breaks a rule
@@ -245,11 +245,11 @@ class EngineFailed(CodedgradError, RuntimeError):
 
 
 class JobFailed(CodedgradError, RuntimeError):
-    """What a user gave to be computed raised an exception in a worker.
+    """What a user gave to be computed raised an exception in a worker, or ended it.
 
     Attributes:
         where: Where that was, such as `worker 3, step 7, part 2`.
-        traceback: As the worker would have printed it.
+        traceback: As the worker would have printed it; one line where there is none.
         training: The run so far, if a whole run has ended by it.
     """
 
@@ -260,8 +260,9 @@ class JobFailed(CodedgradError, RuntimeError):
         self.training: object = None
 
     def __str__(self) -> str:
-        last = self.traceback.strip().splitlines()[-1]
-        return f"{self.where}: {last}\n\n{self.traceback}"
+        lines = self.traceback.strip().splitlines()
+        said = f"{self.where}: {lines[-1]}"
+        return said if len(lines) == 1 else f"{said}\n\n{self.traceback}"
 
 
 class StepGivenUp(CodedgradError, RuntimeError):

@@ -12,6 +12,7 @@ import selectors
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -20,7 +21,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from codedgrad.engines.children import Children
+from codedgrad.engines.children import Children, Restarts
+from codedgrad.engines.descriptors import enough_descriptors
 from codedgrad.engines.memory import Memory
 from codedgrad.engines.nearby import Where
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
@@ -41,7 +43,6 @@ __all__ = [
 ]
 
 _ELSEWHERE = -1  # no life has this number
-_OFTEN = 3  # nurseries that may die in an agent's life
 
 
 class Setup(Struct, frozen=True):
@@ -115,6 +116,10 @@ class Agent:
 
     def __init__(self, setup: bytes, number: int) -> None:
         self.number = number
+        with enough_descriptors(1):
+            self._set_up(setup)
+
+    def _set_up(self, setup: bytes) -> None:
         told = msgspec.msgpack.decode(setup, type=Setup)
         known = set(sys.path)
         sys.path += [p for p in told.path if p not in known and os.path.isdir(p)]
@@ -135,7 +140,7 @@ class Agent:
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._lock = threading.Lock()
         self._lives: dict[int, Channel] = {}
-        self._nurseries = 0
+        self._restarts = Restarts()
         self._is_closed = False
         self._new_nursery()
 
@@ -248,10 +253,7 @@ class Agent:
         return ups
 
     def _new_nursery(self) -> None:
-        self._nurseries += 1
-        if self._nurseries > _OFTEN:
-            text = f"the process that forks the worker has died {_OFTEN} times"
-            raise RuntimeError(text)
+        self._restarts.begin(time.monotonic())
         self._children = Children()
         self._selector.register(self._children.channel.link, selectors.EVENT_READ)
         descriptors = [shared.fd for shared in self._shared]

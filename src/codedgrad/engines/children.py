@@ -21,7 +21,10 @@ from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spaw
 from codedgrad.engines.wire import Channel
 from codedgrad.errors import EngineFailed
 
-__all__ = ["Children", "packed"]
+__all__ = ["LARGEST_JOB", "Children", "Restarts", "packed"]
+
+LARGEST_JOB = 2**32 - 1
+"""Bytes of a pickled job: the longest stretch of bytes that msgpack can hold."""
 
 _HEAD = struct.Struct("<Q")
 _ONE_THREAD = (
@@ -32,6 +35,8 @@ _ONE_THREAD = (
     "NUMEXPR_NUM_THREADS",
 )
 _PATIENCE = 3.0  # seconds for the nursery to end
+_SHORT_LIFE = 60.0  # seconds: a nursery that dies sooner may die of what it does
+_SHORT_LIVES = 3  # in a row, after which no other one is started
 
 _decode = msgspec.msgpack.Decoder(Born | Failed | Died).decode
 
@@ -46,7 +51,46 @@ def packed(make: Callable[[], Any]) -> bytes:
         problem = f"the job cannot be sent to the workers: {error}"
         advice = "opening files, locks and connections inside the job itself"
         raise EngineFailed(problem, advice) from None
+    if len(data) > LARGEST_JOB:
+        problem = (
+            f"the job is {len(data) / 2**30:.3g} GiB long once it is pickled, "
+            f"and {LARGEST_JOB / 2**30:.3g} GiB is the most"
+        )
+        advice = "reading large data inside the job instead of taking it along"
+        raise EngineFailed(problem, advice)
     return data
+
+
+class Restarts:
+    """Decides whether a nursery that has died may be started again.
+
+    Deaths that are far apart are accidents; several short lives in a row have a cause
+    that the next life would die of, too.
+    """
+
+    def __init__(self) -> None:
+        self._born: float | None = None
+        self._short_lives = 0
+
+    def begin(self, at: float) -> None:
+        """Begin a life.
+
+        Args:
+            at: Seconds on a clock that never goes back.
+
+        Raises:
+            EngineFailed: If the lives before were too short.
+        """
+        if self._born is not None:
+            is_short = at - self._born < _SHORT_LIFE
+            self._short_lives = self._short_lives + 1 if is_short else 0
+        if self._short_lives >= _SHORT_LIVES:
+            problem = (
+                f"the process that forks the workers has died {_SHORT_LIVES} times, "
+                f"each within {_SHORT_LIFE:g} s of its start"
+            )
+            raise EngineFailed(problem, "looking for what kills it: memory, perhaps")
+        self._born = at
 
 
 class Children:
@@ -63,13 +107,17 @@ class Children:
             raise EngineFailed(problem, advice)
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _program(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
-                start_new_session=True,  # Ctrl-C reaches the root alone
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _program(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
+                    start_new_session=True,  # Ctrl-C reaches the root alone
+                )
+            except BaseException:
+                ours.close()
+                raise
         self._link = ours
         self.channel = Channel(ours)
 

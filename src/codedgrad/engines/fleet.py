@@ -35,11 +35,14 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines.clock import LOOK, Clock
+from codedgrad.engines.deaths import Deaths, Verdict, signal_name
+from codedgrad.engines.descriptors import enough_descriptors
 from codedgrad.engines.faults import FaultPlan, away, no_delays
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.rows import Rows
+from codedgrad.engines.same_job import SameJob
 from codedgrad.engines.wire import (
     Crashed,
     Fired,
@@ -52,7 +55,7 @@ from codedgrad.engines.wire import (
     decode_said,
 )
 from codedgrad.errors import EngineFailed, InvalidScenario, JobFailed, ProtocolError
-from codedgrad.jobs import Layout
+from codedgrad.jobs import DescribesParts, Job, Layout
 
 __all__ = ["Fleet"]
 
@@ -97,6 +100,9 @@ class Fleet(ABC):
         self._clock = Clock()
         self._step = -1
         self._crashes: set[tuple[int, int]] = set()
+        self._deaths = Deaths()
+        self._same = SameJob()
+        self._root: object = None
         self._started = False
         self._is_joining = False
 
@@ -166,6 +172,7 @@ class Fleet(ABC):
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
+        root: Job | None = None,
     ) -> None:
         """Start the workers and wait until they are ready."""
         if self._lanes or not self._is_open:
@@ -179,9 +186,11 @@ class Fleet(ABC):
         self._faults.begin(workers)
         delays = away(self._faults, delays)
         self._layout = layout
+        self._root = root
         try:
-            self._prepare_all(make, workers, delays, parts)
-            self._start_all()
+            with enough_descriptors(workers):
+                self._prepare_all(make, workers, delays, parts)
+                self._start_all()
         except BaseException:
             self.close()
             raise
@@ -194,6 +203,7 @@ class Fleet(ABC):
                 self._pending.append(WorkerLost(lane.worker, 0.0))
             else:
                 self._spawn(lane)
+        self._same.root(self._root)  # now: workers take longer than this to be ready
         self._wait(lambda: all(w.is_up for w in self._lanes if w.life), "to start")
 
     def now(self) -> float:
@@ -218,6 +228,7 @@ class Fleet(ABC):
         self._keep(parameters, changed)
         self._step = step
         self._crashes.clear()
+        self._deaths.forget_before(step)
         self._rows.begin()
         self._membership(step)
         self._clock.watch()
@@ -298,9 +309,10 @@ class Fleet(ABC):
             timeout = min(timeout, self._agenda[0][0] - self.now())
         timeout = min(max(0.0, timeout), LOOK)
         self._clock.wait(timeout)
-        self._wait_for_something(timeout)
-        while self._agenda and self._agenda[0][0] <= self.now():
-            heapq.heappop(self._agenda)[2]()
+        with enough_descriptors(len(self._lanes)):  # workers and nurseries start here
+            self._wait_for_something(timeout)
+            while self._agenda and self._agenda[0][0] <= self.now():
+                heapq.heappop(self._agenda)[2]()
 
     def _hear(self, lane: Lane) -> None:
         channel = lane.channel
@@ -312,11 +324,11 @@ class Fleet(ABC):
                     self._take(lane, said)
         except ProtocolError as error:  # no sense can be made of it any more
             self._refuse(lane, "nonsense", str(error))
-            self._signal(lane, lane.life, signal.SIGKILL)  # before it has a successor
+            self._kill(lane)  # before it has a successor
             self._lose(lane)
             return
         except BaseException:  # what else it said is lost: its next life starts clean
-            self._signal(lane, lane.life, signal.SIGKILL)
+            self._kill(lane)
             raise
         if not channel.is_open:
             self._lose(lane)
@@ -330,11 +342,14 @@ class Fleet(ABC):
     def _take(self, lane: Lane, said: Said) -> None:
         worker = lane.worker
         match said:
-            case Ready(pid):
+            case Ready(pid, host, made):
+                if made is not None:
+                    self._same.check(worker, host, made)
                 lane.pid, lane.is_up = pid, True
                 if self._started:
                     self._pending.append(WorkerJoined(worker, 0.0))
             case Told(step, segment, done, closed):
+                lane.hand.told(step, segment, done, closed)
                 self._pending.append(
                     Progressed(step, worker, segment, done, closed, 0.0)
                 )
@@ -405,6 +420,8 @@ class Fleet(ABC):
             return
         self._forget_channel(lane)
         was_up = lane.is_up
+        worker, life, part = lane.worker, lane.life, lane.hand.part
+        verdict = self._deaths.lost(worker, life, part, lane.is_doomed)
         lane.end(self.now())
         if was_up and self._started:
             self._pending.append(WorkerLost(lane.worker, 0.0))
@@ -413,6 +430,60 @@ class Fleet(ABC):
         else:
             problem = f"worker {lane.worker} died while it was set up"
             raise EngineFailed(problem, "looking for what kills it: memory, perhaps")
+        self._judge(verdict)
+
+    def _died(self, worker: int, life: int, code: int) -> None:
+        """Take note of the exit code of a worker, or minus the signal that ended it."""
+        verdict = self._deaths.died(worker, life, code)
+        if verdict is None and code:
+            _log.info("worker %d ended with code %d", worker, code)
+        self._judge(verdict)
+
+    def _judge(self, verdict: Verdict | None) -> None:
+        """Say that a signal has ended a worker; raise if a part is to blame.
+
+        Raises:
+            JobFailed: If the part has ended as many workers as `deaths` says.
+        """
+        if verdict is None:
+            return
+        name, where = signal_name(verdict.signal), f"worker {verdict.worker}"
+        memory = ""
+        if verdict.signal == signal.SIGKILL:
+            memory = ", as the kernel does to a process when memory runs out"
+        if verdict.part is None:
+            _log.warning("%s was ended by %s%s", where, name, memory)
+            return
+        step, part = verdict.part
+        samples = self._samples(step, part)
+        if not verdict.killed:
+            _log.warning(
+                "%s was ended by %s in step %d, part %d%s%s",
+                where, name, step, part, samples, memory,
+            )  # fmt: skip
+            return
+        deaths = ", ".join(
+            f"worker {worker} by {signal_name(number)}"
+            for worker, number in verdict.killed
+        )
+        advice = 'run it with engine="here" and `python -X faulthandler` to see where'
+        if memory:
+            advice = "give workers more memory, or make parts smaller"
+        raise JobFailed(
+            f"{where}, step {step}, part {part}{samples}",
+            f"the part ends the workers that compute it ({deaths}){memory}; {advice}",
+        )
+
+    def _samples(self, step: int, part: int) -> str:
+        """Return the samples of a part, in brackets; nothing if they are not known."""
+        if not isinstance(self._root, DescribesParts):
+            return ""
+        return f" ({self._root.describe(part, step)})"
+
+    def _kill(self, lane: Lane) -> None:
+        """Kill a worker on purpose: no part is to blame."""
+        self._signal(lane, lane.life, signal.SIGKILL)
+        lane.is_doomed = True
 
     def _plan_life(self, lane: Lane) -> None:
         def live() -> None:
@@ -431,8 +502,7 @@ class Fleet(ABC):
             self._go_on_later(lane, fault.seconds)
         for fault in self._faults.due("kill", step, lane.worker):
             self._faults.note(fault.id)
-            self._signal(lane, lane.life, signal.SIGKILL)
-            lane.is_doomed = True
+            self._kill(lane)
 
     def _go_on_later(self, lane: Lane, seconds: float) -> None:
         life = lane.life
@@ -448,7 +518,7 @@ class Fleet(ABC):
             self._faults.note(fault.id)
 
     def _leave(self, lane: Lane) -> None:
-        self._signal(lane, lane.life, signal.SIGKILL)
+        self._kill(lane)
         self._wait(lambda: lane.channel is None, "to leave")
 
     def _join(self, lane: Lane) -> None:

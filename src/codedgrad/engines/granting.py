@@ -40,7 +40,7 @@ from codedgrad.engines.protocol import Engine, MakeJob
 from codedgrad.engines.remote import Remote
 from codedgrad.engines.replayed import Replayed
 from codedgrad.errors import InvalidScenario
-from codedgrad.jobs import Layout
+from codedgrad.jobs import Job, Layout
 
 __all__ = ["Granting", "granted"]
 
@@ -108,13 +108,20 @@ class Granting:
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
+        root: Job | None = None,
     ) -> None:
         """Start the workers and wait until they are ready."""
         self._credits: Credits[int] = self._link.credits(workers)
         self._rates = self._link.rates(workers)
         self._lines = [deque() for _ in range(workers)]
         self._engine.start(
-            make, layout, workers, faults=faults, delays=delays, parts=parts
+            make,
+            layout,
+            workers,
+            faults=faults,
+            delays=delays,
+            parts=parts,
+            root=root,
         )
 
     def now(self) -> float:

@@ -37,7 +37,7 @@ from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Private, Shape
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.engines.rows import Rows, add_rows
 from codedgrad.errors import InvalidScenario, ProtocolError
-from codedgrad.jobs import Layout
+from codedgrad.jobs import Job, Layout
 
 __all__ = ["Desk", "Here"]
 
@@ -172,6 +172,7 @@ class Here:
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
+        root: Job | None = None,
     ) -> None:
         """Make the job."""
         if self._desk is not None or self._is_closed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from codedgrad.core import Assign, Drop
+from codedgrad.engines.deaths import InHand
 from codedgrad.engines.wire import Give, encode
 
 __all__ = ["Lane", "Line"]
@@ -51,6 +52,7 @@ class Lane:
         pid: Its process id; 0 if not known.
         in_hand: The step it has something in hand of; None: it is idle.
         version: Of the parameters that it has in hand.
+        hand: The segments that it has not reported as done.
     """
 
     def __init__(self, worker: int) -> None:
@@ -62,6 +64,7 @@ class Lane:
         self.pid = 0
         self.in_hand: int | None = None
         self.version = -1
+        self.hand = InHand()
         self._given = 0
         self._waiting: list[Give] = []
         self._born = 0.0
@@ -80,6 +83,7 @@ class Lane:
         self.channel, self.pid = None, 0
         self.is_up = self.is_doomed = False
         self.in_hand, self.version, self._given = None, -1, 0
+        self.hand.clear()
         self._waiting.clear()
         self._failures = 1 if at - self._born > _SHORT else self._failures + 1
 
@@ -108,12 +112,14 @@ class Lane:
         """Note that the worker was idle after so many segments."""
         if taken == self._given:  # none is on its way
             self.in_hand = None
+            self.hand.clear()
             waiting, self._waiting = self._waiting, []
             if waiting:
                 self._send(waiting)
 
     def _send(self, gives: list[Give]) -> None:
         for give in gives:
+            self.hand.give(give.order)
             if isinstance(give.order, Assign):
                 self._given += 1
                 self.in_hand, self.version = give.order.step, give.version

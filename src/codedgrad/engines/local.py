@@ -26,7 +26,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from codedgrad.delays import Times
-from codedgrad.engines.children import Children, packed
+from codedgrad.engines.children import Children, Restarts, packed
+from codedgrad.engines.descriptors import enough_descriptors
 from codedgrad.engines.fleet import Fleet
 from codedgrad.engines.lanes import Lane
 from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Shape
@@ -40,7 +41,6 @@ from codedgrad.errors import EngineFailed, JobFailed
 __all__ = ["Local"]
 
 _log = logging.getLogger("codedgrad")
-_OFTEN = 3  # nurseries that may die in a run
 _SLOW_START = 10.0  # seconds until it is said what is waited for
 _NAP = 3600.0  # seconds to wait at a time; a selector takes no more than 24 days
 
@@ -76,8 +76,9 @@ class Local(Fleet):
             open_segments=open_segments, preload=preload, interrupts=interrupts
         )
         self._folder = folder
-        self._nurseries = 0
-        self._held = _Held()
+        self._restarts = Restarts()
+        with enough_descriptors(1):
+            self._held = _Held()
         self._end = weakref.finalize(self, self._held.close)
 
     def close(self) -> None:
@@ -146,10 +147,7 @@ class Local(Fleet):
                 self._hear(lane)
 
     def _new_nursery(self) -> None:
-        self._nurseries += 1
-        if self._nurseries > _OFTEN:
-            problem = f"the process that forks the workers has died {_OFTEN} times"
-            raise EngineFailed(problem, "looking for what kills it: memory, perhaps")
+        self._restarts.begin(self.now())
         self._held.children = self._children = Children()
         self._held.selector.register(
             self._children.channel.link, selectors.EVENT_READ, None
@@ -174,8 +172,7 @@ class Local(Fleet):
                     if lane.life == life and lane.channel is not None:
                         self._hear(lane)  # what it said before
                         self._lose(lane)
-                    if code:
-                        _log.info("worker %d ended with code %d", worker, code)
+                    self._died(worker, life, code)
         if not children.channel.is_open:
             self._held.selector.unregister(children.channel.link)
             children.close()

@@ -36,6 +36,7 @@ from codedgrad.engines import unpacking
 from codedgrad.engines.faults import Fault, Injector
 from codedgrad.engines.memory import Memory, Split
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
+from codedgrad.engines.same_job import fingerprint_of, host_name
 from codedgrad.engines.shared import Shared
 from codedgrad.engines.wire import (
     Crashed,
@@ -224,7 +225,7 @@ def _work(
         memory.shape.check(job.layout)
         injector = Injector(number, faults, fixed, part, say)
         worker = Worker(number, job, memory, say, injector, interrupts)
-        say([Ready(os.getpid())])
+        say([Ready(os.getpid(), host_name(), fingerprint_of(job))])
         threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
         step = 0
         worker.run()

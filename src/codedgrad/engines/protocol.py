@@ -55,6 +55,7 @@ class Engine(Protocol):
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
+        root: Job | None = None,
     ) -> None:
         """Start the workers and wait until they are ready.
 
@@ -65,6 +66,9 @@ class Engine(Protocol):
             faults: What to do to them on purpose.
             delays: What every part is to take longer.
             parts: How many parts a step has, which `delays` need.
+            root: The root's own job, if it has made one. Workers must have made the
+                same (`Fingerprinted`), and messages say what a part of it holds
+                (`DescribesParts`); nothing is computed with it.
         """
         ...
 

@@ -131,7 +131,8 @@ class Cluster:
         if silence:
             raise EngineFailed(f"{problem}: {silence}", advice)
         # Ray waits for minutes, and ends the process that does: so ask in another one
-        answer = ask([sys.executable, "-c", JOIN, address], _ANSWER)
+        # -P: or a ray.py of the working directory would be run for Ray
+        answer = ask([sys.executable, "-P", "-c", JOIN, address], _ANSWER)
         advice = to_try(advice, answer)
         if is_refused(answer):
             problem = f"the Ray cluster at {address} wants a token that we do not have"

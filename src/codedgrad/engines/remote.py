@@ -428,8 +428,8 @@ class Remote(Fleet):
                 self._hear(lane)
             case Failed(text):
                 raise JobFailed(f"the job, as worker {lane.worker} unpacked it", text)
-            case Died(worker, _, code) if code:
-                _log.info("worker %d ended with code %d", worker, code)
+            case Died(worker, life, code):
+                self._died(worker, life, code)
 
     def _publish_here(self) -> Where | None:
         """Make memory for parameters that others may reach; None: they may not."""

@@ -33,7 +33,7 @@ from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.here import Desk
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.errors import InvalidTrace, ProtocolError
-from codedgrad.jobs import Layout
+from codedgrad.jobs import Job, Layout
 from codedgrad.trace import Trace, read
 
 __all__ = ["Replayed"]
@@ -76,6 +76,7 @@ class Replayed:
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
+        root: Job | None = None,
     ) -> None:
         """Make the job. Faults and delays are in the trace, not made once more."""
         if self._desk is not None or self._is_closed:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from codedgrad.core import Assign, Cut, Drop, Upload
 from codedgrad.errors import ProtocolError
+from codedgrad.jobs import Fingerprint
 
 __all__ = [
     "Channel",
@@ -53,9 +54,17 @@ class Give(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Ready(Struct, frozen=True, gc=False, tag=True, array_like=True):
-    """A worker has built its job and takes orders."""
+    """A worker has built its job and takes orders.
+
+    Attributes:
+        pid: Its process id.
+        host: The name of its host.
+        made: What should be the same in every worker.
+    """
 
     pid: int
+    host: str = ""
+    made: Fingerprint | None = None
 
 
 class Told(Struct, frozen=True, gc=False, tag=True, array_like=True):

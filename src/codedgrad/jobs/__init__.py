@@ -7,10 +7,19 @@ real processes share both; `single_process` is training without either.
 
 from codedgrad.jobs.arrays import Floats, Gradient, NumpyJob
 from codedgrad.jobs.descent import Descent, Training, Update, single_process
-from codedgrad.jobs.job import Job, Layout
+from codedgrad.jobs.job import (
+    DescribesParts,
+    Fingerprint,
+    Fingerprinted,
+    Job,
+    Layout,
+)
 
 __all__ = [
     "Descent",
+    "DescribesParts",
+    "Fingerprint",
+    "Fingerprinted",
     "Floats",
     "Gradient",
     "Job",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["Job", "Layout"]
+__all__ = ["DescribesParts", "Fingerprint", "Fingerprinted", "Job", "Layout"]
 
 DTYPES = ("float32", "float64")
 
@@ -89,5 +90,42 @@ class Job(Protocol):
             out: Where to, (layout.message,); what it held before means nothing.
             add: Add to what `out` holds instead, number by number. Whether it is added
                 here or by the caller must not change a bit.
+        """
+        ...
+
+
+@runtime_checkable
+class DescribesParts(Protocol):
+    """A job that can say what a part holds; one that cannot has no such method."""
+
+    def describe(self, part: int, step: int) -> str:
+        """Return what a part holds at a step, such as `samples 3, 17 and 21`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What should be the same wherever a job is made, as short texts by name.
+
+    Attributes:
+        required: A difference ends the run: the workers would not compute parts of the
+            same sum. Such as the number of samples.
+        noted: A difference is warned of. Such as the version of a library.
+        advice: What to do about a difference in what is required.
+    """
+
+    required: Mapping[str, str] = field(default_factory=dict)
+    noted: Mapping[str, str] = field(default_factory=dict)
+    advice: str = ""
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """A job that can be compared with those of other workers."""
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what should be the same in every worker and at the root.
+
+        It is asked for once, when the job has been made.
         """
         ...

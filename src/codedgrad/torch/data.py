@@ -47,7 +47,9 @@ __all__ = ["Batches", "Parts"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
-SHARDS, ORDERS, EPOCHS = range(3)  # what randomness is for: no two share a stream
+SHARDS, ORDERS, EPOCHS, CHECKED = range(
+    4
+)  # what randomness is for: no two share a stream
 MAP_STYLE = "a Dataset with __len__ and __getitem__, or tensors of equal lengths"
 
 
@@ -219,6 +221,12 @@ class Parts:
             self._orders = {0: self._order(self.samples, EPOCHS, epoch)}
         return self._orders[0]
 
+    def checked(self, count: int) -> list[int]:
+        """Return the samples by which workers compare their data, ascending."""
+        sequence = np.random.SeedSequence(self._seed, spawn_key=(CHECKED,))
+        drawn = np.random.default_rng(sequence).integers(self.samples, size=count)
+        return sorted({*drawn.tolist()})
+
     def _shard(self, part: int, epoch: int) -> Ints:
         """Return the samples of a fixed shard in their order of an epoch."""
         assert self._shards is not None
@@ -292,6 +300,10 @@ class Batches:
                 [each.index_select(0, rows.to(each.device)) for each in self._columns],
             )
         return (self._collate or default_collate)(self._pick(picked))
+
+    def sample(self, number: int) -> Any:
+        """Return one sample, as it is before it is collated."""
+        return self._pick([number])[0]
 
     def _pick(self, indices: list[int]) -> list[Any]:
         if self._columns:

@@ -44,6 +44,9 @@ class Job:
             last step, if that has fewer in all, there may be fewer. None: 1; 2 for a
             model with batch normalisation, which cannot do with one, if the batch is
             large enough.
+        verify_data: Whether a few samples are compared when a worker joins, so that
+            workers that read other files end the run. False for data whose samples are
+            meant to differ from worker to worker; lengths are compared all the same.
 
     Example:
         >>> x = torch.randn(100, 3)
@@ -61,6 +64,7 @@ class Job:
     buffers: Mapping[str, str] = field(default_factory=dict)
     device: str = "cpu"
     least_samples: int | None = None
+    verify_data: bool = True
 
     def __post_init__(self) -> None:
         model: object = self.model

@@ -244,6 +244,7 @@ class Coded:
             faults=faults,
             delays=delays,
             parts=self.scheme.parts,
+            root=self._work,
         )
         self._stopping.install()
 

@@ -13,7 +13,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.jobs import Layout
+from codedgrad.jobs import Fingerprint, Layout
 from codedgrad.torch.data import Batches, Parts
+from codedgrad.torch.digest import digest
 from codedgrad.torch.flat import Flat
 from codedgrad.torch.job import Job
 from codedgrad.torch.losses import Loss, objective
@@ -35,6 +36,14 @@ __all__ = ["SCALARS", "Workload", "in_training", "workload"]
 
 SCALARS = 3  # sum of losses, count, samples; see `flat` for what follows
 _KEPT = 64  # rows whose views are kept
+_LISTED = 100  # samples of a part that a message names
+_CHECKED = 8  # samples by which workers compare their data
+_NUMBERS = 1024  # of every tensor, by which initial parameters are compared
+_ADVICE = (
+    "let every worker see the same files in the same order (sort directory listings), "
+    "and seed what the job draws; or give the Job verify_data=False, if samples are "
+    "meant to differ"
+)
 
 in_training: set[nn.Module] = set()
 """Models that a root of this process is training."""
@@ -103,6 +112,7 @@ class Workload:
             parameters_dtype=_name(self.flat.vector.dtype),
         )
         self._seed = seed
+        self._initial = digest([_thinned(p) for p in job.model.parameters()])
         self._loaded: tuple[int, int] | None = None
         self._rows: dict[int, list[Tensor]] = {}
         self._encoded: tuple[float, list[Tensor], bool] | None = None
@@ -136,6 +146,51 @@ class Workload:
         tail = self.layout.gradient
         out[tail:] = out[tail:] + scalars if add else scalars
         self.flat.put_back()
+
+    def describe(self, part: int, step: int) -> str:
+        """Return the samples of a part at a step, in words."""
+        numbers = self.parts.indices(part, step).tolist()
+        if len(numbers) == 1:
+            return f"sample {numbers[0]}"
+        more = len(numbers) - _LISTED
+        listed = ", ".join(map(str, numbers[:_LISTED]))
+        return f"samples {listed}" + (f" and {more} more" if more > 0 else "")
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what should be the same in every worker: data, model, versions."""
+        model = self.job.model
+        named = [*model.named_parameters(), *model.named_buffers()]
+        shapes = [(name, str(x.dtype), tuple(x.shape)) for name, x in named]
+        numbers = sum(x.numel() for _, x in named)
+        made = f"{len(named)} tensors of {numbers} numbers (digest {digest(shapes)})"
+        return Fingerprint(
+            required={
+                "number of samples": str(len(self._batches)),
+                "model": made,
+                **self._sampled(),
+            },
+            noted={
+                "digest of the initial parameters, of which the root's are used,": (
+                    self._initial
+                ),
+                "version of torch": str(torch.__version__),
+            },
+            advice=_ADVICE,
+        )
+
+    def _sampled(self) -> dict[str, str]:
+        """Return digests of a few samples, by name."""
+        found: dict[str, str] = {}
+        if not self.job.verify_data:
+            return found
+        with quietly():
+            for number in self.parts.checked(_CHECKED):
+                seed_everything(self._seed, number)  # of whatever the data set draws
+                # a root may have no data; a worker that has none fails at its part
+                with suppress(Exception):
+                    sample = self._batches.sample(number)
+                    found[f"sample {number}"] = f"{digest(sample)} (digest)"
+        return found
 
     def _compute(
         self,
@@ -277,6 +332,11 @@ class Workload:
         head = [float(number) for number in numbers]
         changes = self.flat.state.changes(loss.samples, is_first).numpy()
         return np.concatenate([head, self._used, changes], dtype=self.layout.dtype)
+
+
+def _thinned(tensor: Tensor) -> Tensor:
+    """Return some numbers of a tensor, evenly spaced."""
+    return tensor.detach().reshape(-1)[:: max(1, tensor.numel() // _NUMBERS)]
 
 
 def _name(dtype: torch.dtype) -> str:
