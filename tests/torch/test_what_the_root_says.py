@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from codedgrad.errors import InvalidScenario, JobFailed
 from codedgrad.torch import Job, train
+from codedgrad.torch import seal as seal_module
 from codedgrad.torch.seal import Piece, Seal, digest_of
 
 SAMPLES, FEATURES = 24, 4
@@ -437,42 +439,47 @@ def piece(tensor: Tensor, name: str) -> Piece:
     )
 
 
-def test_all_pieces_are_looked_at_in_turn() -> None:
+def test_what_is_fresh_is_looked_at_in_full_and_the_rest_in_turn() -> None:
     tensors = [torch.zeros(1000).double() for _ in range(4)]
     seal = Seal([piece(tensor, str(n)) for n, tensor in enumerate(tensors)])
     seal.close(range(4))
-    assert seal.check() is None
+    assert seal.check(0.0) is None
     for number, tensor in enumerate(tensors):
         tensor.numpy()[7] = 1.0
-        found = [str(seal.check_share(1e6)) for _ in range(2)]  # time for all of them
-        assert set(found) == {str(number)}
-        assert str(seal.check()) == str(number)
+        assert seal.check(0.0) is None  # no time for a look
+        assert str(seal.check(1e6)) == str(number)  # time for all of them
         seal.close([number])
-    assert seal.check_share(1e6) is None
+        tensor.numpy()[7] = 2.0
+        assert str(seal.check(0.0)) == str(number)  # fresh
+        seal.close([number])
+        assert seal.check(0.0) is None
 
 
-def test_a_share_takes_no_more_than_two_hundredths_of_the_time() -> None:
-    """A part that takes 50 times as long as a look at a piece pays for one piece."""
-    looks = []
+def test_a_look_costs_no_more_than_its_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look at a piece takes 1 ms here, by a clock that only looks advance."""
+    now, looks = [0.0], []
+    monkeypatch.setattr(seal_module.time, "perf_counter", lambda: now[0])
 
     def look(number: int) -> int:
         looks.append(number)
+        now[0] += 1e-3
         return 0
 
-    pieces = [
-        Piece(ValueError, lambda number=n: look(number), 1000)  # type: ignore[misc]
-        for n in range(10)
-    ]
+    pieces = [Piece(ValueError, partial(look, n), 1000) for n in range(10)]
     seal = Seal(pieces)
-    seal._rate = 1e-6  # 1 ms a piece, as if measured
-    assert seal.check_share(0.05) is None
+    seal.close(range(10))
+    seal.check(0.0)
+    looks.clear()
+    seal.check(0.0501)  # 2 % of it are 1 ms
     assert looks == [0]
     for _ in range(9):
-        seal.check_share(0.005)
-    assert looks == [0]
-    seal.check_share(0.006)
+        seal.check(0.005)
+    assert looks == [0]  # it takes ten of these
+    seal.check(0.005)
     assert looks == [0, 1]
-    seal.check_share(100.0)  # all, once; what is left over is not saved up
-    assert looks == [0, 1, *range(2, 10), 0, 1]
-    seal.check_share(0.01)
-    assert len(looks) == 12
+    seal.check(100.0)
+    assert looks == [0, 1, *range(2, 10), 0, 1]  # none twice at a time
+    seal.check(0.04)
+    assert len(looks) == 12  # and what was left over is not saved up

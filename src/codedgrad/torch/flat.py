@@ -243,16 +243,15 @@ class Flat:
         """Load everything the next time: a part has failed halfway."""
         self._loaded[:] = -1
 
-    def check(self, seconds: float | None) -> None:
+    def check(self, seconds: float, is_first: bool) -> None:
         """Raise if a forward or backward pass has changed what must stay as it is.
 
         Args:
-            seconds: What the part took; None after the first part of a step, when
-                everything is looked at.
+            seconds: What the part took; how much is looked at depends on it.
+            is_first: Whether it was the first one since `load`.
         """
-        seal = self._seal
-        error = seal.check() if seconds is None else seal.check_share(seconds)
-        is_moved = seconds is None and self._abroad_ids() != self._known_abroad
+        error = self._seal.check(seconds)
+        is_moved = is_first and self._abroad_ids() != self._known_abroad
         if error is None and is_moved:
             error = self._changed(0, self._raw.size)
         if error is not None:

@@ -9,8 +9,9 @@ chance once in 2**64 times.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ __all__ = ["CHUNK", "Piece", "Seal", "digest", "digest_of", "raw"]
 CHUNK = 1 << 20
 """Bytes that are digested at a time: longer than a call takes, shorter than a part."""
 
-_SHARE = 0.02  # of a part's time, at most, for looking again after the first part
+_SHARE = 0.02  # of a part's time, at most, for looking at what was looked at before
 
 
 def digest(memory: NDArray[Any]) -> int:
@@ -70,54 +71,58 @@ class Seal:
     """Memory that nobody may change between `close` and `check`.
 
     Looking at everything costs a read of it, which is little beside a forward and a
-    backward pass but not nothing. So the first part of a step is followed by a look at
-    everything, later ones by a look at the next few pieces, in turn: as many as can be
-    read in 2 % of the part's time, as measured.
+    backward pass but not nothing. So what was closed since the last part, such as the
+    parameters of a new step, is looked at in full. Everything else is looked at in
+    turn, after each part as much as 2 % of its time is enough for: a forward pass that
+    writes to a frozen parameter is found out at its first part, and one that begins
+    to do so later after a few parts.
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
+        self._fresh: list[int] = []
         self._next = 0
         self._credit = 0.0  # seconds that may be spent on looking
-        self._rate = 0.0  # seconds a byte, of the last look at everything
+        self._rate = math.inf  # seconds a byte, of the last look at what was fresh
 
     def close(self, numbers: Iterable[int]) -> None:
         """Note what some pieces are now."""
-        for number in numbers:
+        self._fresh = sorted({*self._fresh, *numbers})
+        for number in self._fresh:
             piece = self._pieces[number]
             piece.sealed = piece.digest()
 
-    def check(self) -> Exception | None:
-        """Look at everything; return the error of a piece that has changed."""
-        self._credit = 0.0
-        begun = time.perf_counter()
-        broken = next((piece for piece in self._pieces if _is_broken(piece)), None)
-        size = sum(piece.size for piece in self._pieces)
-        self._rate = (time.perf_counter() - begun) / max(size, 1)
-        return None if broken is None else broken.error()
-
-    def check_share(self, seconds: float) -> Exception | None:
-        """Look at what there is time for after a part; return an error, likewise.
+    def check(self, seconds: float) -> Exception | None:
+        """Look at what is due after a part; return the error of what has changed.
 
         Args:
             seconds: What the part took.
         """
+        error = self._check_fresh() if self._fresh else None
         self._credit += _SHARE * seconds
-        for piece in self._affordable():
-            if _is_broken(piece):
-                return piece.error()
-        return None
+        return error or self._check_share()
 
-    def _affordable(self) -> Iterator[Piece]:
-        for _ in range(len(self._pieces)):  # none twice
+    def _check_fresh(self) -> Exception | None:
+        fresh, self._fresh = [self._pieces[number] for number in self._fresh], []
+        begun = time.perf_counter()
+        broken = next((piece for piece in fresh if _is_broken(piece)), None)
+        size = sum(piece.size for piece in fresh)
+        self._rate = (time.perf_counter() - begun) / max(size, 1)
+        return None if broken is None else broken.error()
+
+    def _check_share(self) -> Exception | None:
+        for _ in self._pieces:  # none twice
             piece = self._pieces[self._next]
-            cost = self._rate * piece.size
-            if cost > self._credit:
-                return
-            self._credit -= cost
+            if self._rate * piece.size > self._credit:
+                return None
             self._next = (self._next + 1) % len(self._pieces)
-            yield piece
-        self._credit = 0.0  # all was looked at: what is left over is not saved up
+            begun = time.perf_counter()
+            is_broken = _is_broken(piece)
+            self._credit -= time.perf_counter() - begun
+            if is_broken:
+                return piece.error()
+        self._credit = min(self._credit, 0.0)  # time that is left over is not saved up
+        return None
 
 
 def _is_broken(piece: Piece) -> bool:

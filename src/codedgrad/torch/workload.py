@@ -206,7 +206,7 @@ class Workload:
         begun = time.perf_counter()
         loss = self._forward(self.parts.indices(part, step), step)
         self._backward(loss, coefficient, torch.from_numpy(out), add)
-        self.flat.check(None if is_first else time.perf_counter() - begun)
+        self.flat.check(time.perf_counter() - begun, is_first)
         return loss
 
     def _load(self, parameters: NDArray[Any], step: int) -> bool:
