@@ -199,13 +199,22 @@ def test_what_does_not_reach_the_workers_is_one_warning_that_names_it(
         model.fresh = 1.0
         model.kind = object()
         model.norm.register_forward_hook(lambda *_: None)
+        model.last.weight.register_hook(lambda gradient: gradient)
+        model.first.bias.register_post_accumulate_grad_hook(lambda parameter: None)
         model.drop = nn.Identity()
         model._cache = object()  # private: not worth a warning
         for _ in range(2):
             coded.backward()
         [record] = caplog.records
         said = record.getMessage()
-    for name in ("fresh", "kind", "a hook of norm", "the submodule drop"):
+    for name in (
+        "fresh",
+        "kind",
+        "a hook of norm",
+        "a hook of the parameter last.weight",
+        "a hook of the parameter first.bias",
+        "the submodule drop",
+    ):
         assert name in said
     assert "_cache" not in said
 

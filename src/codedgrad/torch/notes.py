@@ -255,6 +255,11 @@ def _is_unchanged(now: Any, before: Any) -> bool:
     return _is_plain(now) and _is_plain(before) and _is_same(now, before)
 
 
+def _hooks_of(parameter: Tensor) -> int:
+    after = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    return len(parameter._backward_hooks or ()) + len(after or ())
+
+
 class Notes:
     """The attributes of a model's modules, and the knobs; at the root or in a worker.
 
@@ -272,6 +277,8 @@ class Notes:
         self._said = b""
         self.knobs = Knobs()
         self._plain = self._restorable()
+        self._parameters = list(model.named_parameters())
+        self._hooks = [_hooks_of(parameter) for _, parameter in self._parameters]
 
     # -- at the root -----------------------------------------------------------------
 
@@ -293,7 +300,7 @@ class Notes:
                     value = value.clone() if isinstance(value, Tensor) else value
                     self._told[number, name] = value
             strange += module.strange()
-        self._warn(strange)
+        self._warn([*strange, *self._hooked()])
         attributes = [[*key, _encoded(value)] for key, value in self._told.items()]
         knobs = {name: _encoded(value) for name, value in self.knobs.items()}
         said = _encode([attributes, knobs])
@@ -308,6 +315,14 @@ class Notes:
         place[: len(framed)].copy_(
             torch.frombuffer(bytearray(framed), dtype=torch.uint8)
         )
+
+    def _hooked(self) -> Iterator[str]:
+        """Yield parameters that have hooks which the job did not give them."""
+        for number, (name, parameter) in enumerate(self._parameters):
+            hooks = _hooks_of(parameter)
+            if hooks > self._hooks[number]:
+                yield f"a hook of the parameter {name}"
+            self._hooks[number] = hooks
 
     def _warn(self, names: list[str]) -> None:
         new = [name for name in names if name not in self._warned]
