@@ -60,7 +60,7 @@ def test_a_step_gives_every_worker_its_row_and_sets_a_timer() -> None:
     assert commands == [
         Assign(7, Segment(0, 0, (0,), (1.0,)), 1, whole=True),
         Assign(7, Segment(2, 1, (1,), (1.0,)), 3, whole=True),
-        WakeAt(7, 603.0),
+        WakeAt(7, 1803.0),
     ]
 
 
@@ -159,13 +159,13 @@ def test_time_may_stand_still_and_never_run_backwards() -> None:
 def test_an_early_timer_is_ignored_and_a_due_one_ends_a_hopeless_step() -> None:
     coordinator = started(schemes.uncoded(2))
     coordinator.handle(answer(0, at=1.0))
-    assert coordinator.handle(TimerFired(at=599.9)) == []
-    (end,) = coordinator.handle(TimerFired(at=600.0))
+    assert coordinator.handle(TimerFired(at=1799.9)) == []
+    (end,) = coordinator.handle(TimerFired(at=1800.0))
     assert isinstance(end, GiveUp)
     assert "late workers [1]" in end.reason
     assert "a tolerance of 1 would have survived" in end.reason
-    assert "no step has ended yet" in end.reason  # why 600 s
-    assert coordinator.handle(TimerFired(at=601.0)) == []
+    assert "no step has ended yet" in end.reason  # why 1800 s
+    assert coordinator.handle(TimerFired(at=1801.0)) == []
 
 
 def test_a_budget_ends_a_step_with_what_was_heard() -> None:
@@ -187,7 +187,7 @@ def test_an_event_that_overtakes_a_due_timer_brings_it_along() -> None:
         Combine(0, ((1, 1.0),), 2.0)
     ]
     coordinator = started(schemes.uncoded(2))
-    (end,) = coordinator.handle(WorkerLost(0, at=601.0))
+    (end,) = coordinator.handle(WorkerLost(0, at=1801.0))
     assert isinstance(end, GiveUp)
 
 
@@ -308,13 +308,13 @@ def test_who_died_after_it_answered_is_not_waited_for() -> None:
 
 
 def test_a_budget_longer_than_the_patience_still_ends_with_what_there_is() -> None:
-    coordinator = Coordinator(schemes.erasurehead(4, 2, budget=100.0))
+    coordinator = Coordinator(schemes.erasurehead(4, 2, budget=2000.0))
     coordinator.handle(StepStarted(0, 0.0))
     for worker in (0, 2):
         coordinator.handle(answer(worker, at=1.0, parts=2))
     commands = coordinator.handle(StepStarted(1, 2.0))
-    assert commands[-1] == WakeAt(1, 62.0)  # the patience is less than the budget
-    assert coordinator.handle(TimerFired(62.0)) == [Combine(1, (), 4.0)]
+    assert commands[-1] == WakeAt(1, 1802.0)  # the patience is less than the budget
+    assert coordinator.handle(TimerFired(1802.0)) == [Combine(1, (), 4.0)]
 
 
 def test_patience_grows_after_a_step_was_given_up_and_not_for_ever() -> None:
@@ -329,7 +329,7 @@ def test_patience_grows_after_a_step_was_given_up_and_not_for_ever() -> None:
         at = wake.at
         (end,) = coordinator.handle(TimerFired(at))
         assert isinstance(end, GiveUp)
-    assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+    assert waits == [1800.0 * times for times in (1, 2, 4, 8, 10, 10, 10)]
     coordinator.handle(StepStarted(9, at))
     assert "twice the step before" in coordinator.state.deadline.reason
 
@@ -339,7 +339,7 @@ def test_a_step_that_was_superseded_says_nothing_about_patience() -> None:
     coordinator.handle(StepStarted(0, 0.0))
     coordinator.handle(answer(0, 1.0))
     coordinator.handle(StepStarted(1, 2.0))
-    assert coordinator.handle(StepStarted(2, 52.0))[-1] == WakeAt(2, 112.0)
+    assert coordinator.handle(StepStarted(2, 52.0))[-1] == WakeAt(2, 1852.0)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
@@ -363,7 +363,7 @@ def test_patience_is_never_less_than_its_least() -> None:
     coordinator = Coordinator(schemes.uncoded(1))
     coordinator.handle(StepStarted(0, 0.0))
     coordinator.handle(answer(0, 0.5))
-    assert coordinator.handle(StepStarted(1, 1.0))[-1] == WakeAt(1, 61.0)
+    assert coordinator.handle(StepStarted(1, 1.0))[-1] == WakeAt(1, 1801.0)
 
 
 # -- plans that cannot be meant ------------------------------------------------------

@@ -520,7 +520,7 @@ def test_what_the_plan_does_not_see_brings_an_overtaken_timer_along() -> None:
 def test_an_opinion_that_does_not_come_lets_the_step_end_without() -> None:
     coordinator = started(schemes.fractional(2, 1))
     coordinator.handle(answer(0, 1.0, 2, finite=False))
-    (end,) = coordinator.handle(TimerFired(600.0))
+    (end,) = coordinator.handle(TimerFired(1800.0))
     assert isinstance(end, GiveUp)
     record = coordinator.history.records[-1]
     assert (record.diverged, record.contradicted) == (False, ())

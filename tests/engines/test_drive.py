@@ -25,6 +25,7 @@ from codedgrad.engines import Driver, Replayed
 from codedgrad.errors import StepGivenUp
 from codedgrad.jobs import Layout, NumpyJob
 from codedgrad.schemes import uncoded
+from codedgrad.testing import Everything
 from codedgrad.trace import Entry, Header, Trace, replay
 
 LAYOUT = Layout(parameters=1, gradient=1)
@@ -166,3 +167,56 @@ def test_what_was_read_before_a_timer_is_read_before_it_once_more() -> None:
     with pytest.raises(StepGivenUp):
         driver.step(np.zeros(1))
     assert tuple(again) == entries
+
+
+# -- late workers are named ------------------------------------------------------------
+
+
+def named(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text.split(";")[0] for text in caplog.messages if "waiting" in text]
+
+
+def test_late_workers_are_named_again_after_twice_the_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = Late((1.0, 70.0, np.inf), (-1.0, -1.0))
+    driver = Driver(engine, uncoded(3), LAYOUT, patience=Patience(200.0, first=200.0))
+    with pytest.raises(StepGivenUp):
+        driver.step(np.zeros(1))
+    both = "step 0 has been waiting for late workers [1, 2] for"
+    one = "step 0 has been waiting for late workers [2] for"
+    assert named(caplog) == [
+        f"{both} 5 s", f"{both} 10 s", f"{both} 20 s", f"{both} 40 s",
+        f"{one} 80 s", f"{one} 160 s",
+    ]  # fmt: skip
+
+
+def test_with_steps_to_go_by_a_step_of_a_few_times_as_long_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = Late([4.0, 4.0, 4.0], (-1.0, -1.0))
+    driver = Driver(engine, uncoded(3), LAYOUT)
+    driver.step(np.zeros(1))
+    assert named(caplog) == []
+    usual, begun = driver.coordinator.history.durations[-1], engine.time
+    engine._answers = [begun + 1.0, begun + 2.0, begun + 3.0 * usual + 1.0]
+    driver.step(np.zeros(1))
+    late = "late workers [2] for 12.1 s, 3 times a recent step"
+    assert named(caplog) == [f"step 1 has been waiting for {late}"]
+    assert "given up after 1800 s (the least allowed" in caplog.text
+
+
+def test_a_worker_that_is_asked_for_parts_and_not_for_a_sum_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Silent(Late):
+        def give(self, order: Order) -> None: ...
+
+    engine = Silent([], (-1.0, -1.0))
+    patience = Patience(6.0, first=6.0)
+    driver = Driver(engine, Everything(3, each=2), LAYOUT, patience=patience)
+    with pytest.raises(StepGivenUp):
+        driver.step(np.zeros(1))
+    assert named(caplog) == [
+        "step 0 has been waiting for late workers [0, 1, 2] for 5 s"
+    ]

@@ -9,7 +9,7 @@ from codedgrad.schemes import uncoded
 from codedgrad.trace import read, replay
 
 HANG = 60.0  # seconds; only a hang takes so long
-PATIENCE, AWAY = 1.0, 1.5  # seconds
+PATIENCE, AWAY = 1.0, 1.2  # seconds
 
 ROOT = """
 import os, signal, subprocess, sys, threading, time
@@ -19,7 +19,7 @@ from codedgrad.engines import train
 from codedgrad.schemes import uncoded
 
 patience, away, trace = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-left = set()
+left, timers = set(), []
 
 def gradient(x, part, step):
     time.sleep(0.2)
@@ -37,12 +37,15 @@ def watch(event, commands):
         case Progressed(step=1):  # the root is stopped while it writes something down
             leave(1)
         case StepStarted(step=2):  # it is stopped while it waits for the workers
-            threading.Timer(0.05, leave, (2,)).start()
+            timers.append(threading.Timer(0.05, leave, (2,)))
+            timers[-1].start()
 
 train(
     gradient, np.zeros(3), uncoded(2), steps=4, trace=trace, watch=watch,
     patience=Patience(least=patience, factor=1.0, first=20.0),
 )
+for timer in timers:
+    timer.join()
 print(sorted(left))
 """
 

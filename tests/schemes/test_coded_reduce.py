@@ -303,7 +303,7 @@ def test_a_step_that_cannot_be_saved_says_who_is_missing_and_what_would_help() -
     cluster.lose(0)
     cluster.play(late=(1, 4))
     assert isinstance(cluster.end, GiveUp)
-    assert "not decodable after 600 s" in cluster.end.reason
+    assert "not decodable after 1800 s" in cluster.end.reason
     assert "lost workers [0]" in cluster.end.reason
     assert "late workers [1, 3, 4, 5]" in cluster.end.reason
     assert "a tolerance of 2 would have survived at the root" in cluster.end.reason

@@ -772,7 +772,7 @@ def past_its_border(parts: int) -> Table:
 
 
 def test_a_sum_that_is_asked_for_at_the_end_has_a_deadline() -> None:
-    """In a first step 0.002 of what a step may take at most, 600 s."""
+    """In a first step 0.002 of the scale on which plans look, 600 s."""
     table = Table(2, 2, pace=0.0, step=0.0, trip=0.0)
     table.done(0, 0, 1, at=1.0)
     table.done(1, 1, 1, at=1.0)
@@ -989,7 +989,7 @@ def test_giving_up_a_step_says_who_is_lost_and_who_is_late() -> None:
         end = table.wait()
     [why] = [c.reason for c in end if isinstance(c, GiveUp)]
     assert why == (
-        "not all parts were heard after 600 s (no step has ended yet); "
+        "not all parts were heard after 1800 s (no step has ended yet); "
         "lost workers [1]; late workers [0, 2]"
     )
 

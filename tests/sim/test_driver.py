@@ -465,7 +465,8 @@ def test_a_run_takes_a_row_of_times_a_step_at_the_load_of_the_scheme() -> None:
 
 def test_the_patience_of_a_machine_outlasts_everybody_alive() -> None:
     times = Times(fixed=np.zeros((1, 2)), unit=np.array([[10.0, np.inf]]))
-    assert Machine().patience(times, uncoded(2)) == Patience(least=200.0, first=200.0)
+    patience = Patience(least=200.0, first=200.0, scale=200.0)
+    assert Machine().patience(times, uncoded(2)) == patience
     slow = Machine(latency=5.0).patience(times, fractional(2, 1))
     assert slow.least == 20 * (20.0 + 10.0)
     quick = Times(fixed=np.zeros((1, 2)), unit=np.full((1, 2), np.inf))

@@ -25,7 +25,7 @@ from codedgrad.sim.two_stage import (
 )
 
 M, K = 12, 24
-UNHURRIED = Patience(least=1e5, first=1e5)  # nobody is ever called silent
+UNHURRIED = Patience(1e5, first=1e5, scale=1e5)  # nobody is ever called silent
 
 
 def law(probability: float) -> Straggling:

@@ -111,7 +111,7 @@ class _Plan:
             case MessageFailed(_, worker, _, reason):
                 return Fail(f"the message of worker {worker} failed: {reason}")
             case TimerFired() if state.now >= self._end:
-                return Fail(f"not measured after {state.deadline.seconds:.3g} s")
+                return Fail(f"not measured after {state.deadline.seconds:.6g} s")
         if not all(state.segments[id_].closed for id_ in self._segments):
             return Wait(self._end)
         if self._messages and state.messages[self._messages[-1]].arrived is None:

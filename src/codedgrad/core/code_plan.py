@@ -145,8 +145,7 @@ class CodePlan:
         owing, lost = self._owing(), self._lost(state)
         late = [worker for worker in owing if state.alive[worker]]
         if not why:
-            deadline = state.deadline
-            why = f"not decodable after {deadline.seconds:.3g} s ({deadline.reason})"
+            why = f"not decodable after {state.deadline}"
         parts = [why]
         if lost:
             parts.append(f"lost workers {lost}")

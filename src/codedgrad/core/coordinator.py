@@ -83,7 +83,7 @@ class Coordinator:
 coefficients=(1.0, 1.0)), message=1, whole=True)
         Assign(step=0, segment=Segment(id=2, worker=1, parts=(0, 1), \
 coefficients=(1.0, 1.0)), message=3, whole=True)
-        WakeAt(step=0, at=600.0)
+        WakeAt(step=0, at=1800.0)
         >>> coordinator.handle(MessageArrived(0, 1, message=3, cuts=((2, 2),), at=1.5))
         [Combine(step=0, weights=((3, 1.0),), residual=0.0)]
     """

@@ -144,7 +144,8 @@ class State:
         held: Ids of the segments of each worker, in the order they were given.
         ledger: Where every part stands.
         next_id: The number of the next segment or message.
-        deadline: How long a plan may wait at most, and why.
+        deadline: How long a plan may wait at most, and why; and the time scale on which
+            it looks again where it knows nothing better.
         capabilities: What the engine can do.
     """
 

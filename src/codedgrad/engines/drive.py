@@ -45,8 +45,9 @@ from codedgrad.trace import Header, Reporter, StepReport
 __all__ = ["Driver", "Sum", "Watch", "refuse_oracle"]
 
 _log = logging.getLogger("codedgrad")
-_NOTICE = 5.0  # seconds a step is open, at least, before it is said who is waited for
-_LONGER = 3.0  # times the longest recent step
+_NOTICE = 5.0  # seconds that a step is open, at least, before late workers are named
+_LONGER = 3.0  # times the longest recent step: the same
+_AGAIN = 2.0  # times the seconds so far: until they are named again
 _MISCOUNT = 1e4  # roundings of a decoded count: codes amplify them 500 times at most
 _READING = 0.5  # seconds for which reports may hold up a timer that is due
 
@@ -272,13 +273,14 @@ class Driver:
         )
 
     def _until_end(self, step: int) -> Combine | GiveUp:
-        notice = self.now() + self._notice()
+        started = self.now()
+        notice = started + self._notice()
         reading = math.inf  # until when reports may hold up the timer
         while self._end is None:
             now = self.now()
             if now >= notice:
-                notice = math.inf
-                self._say_who_is_waited_for(step)
+                notice = started + _AGAIN * (now - started)
+                self._name_late_workers(now - started)
             is_due = now >= self._until
             reading = min(reading, now + _READING) if is_due else math.inf
             event = None
@@ -320,14 +322,16 @@ class Driver:
         recent = self.coordinator.history.durations
         return max(_NOTICE, _LONGER * max(recent, default=0.0))
 
-    def _say_who_is_waited_for(self, step: int) -> None:
+    def _name_late_workers(self, seconds: float) -> None:
+        """Warn that a step takes long, long before it is given up."""
         state = self.coordinator.state
         if state is None:
             return
-        deadline = state.deadline
+        recent = self.coordinator.history.durations
+        usual = f", {seconds / max(recent):.0f} times a recent step" if recent else ""
         _log.warning(
-            "step %d is waiting%s; it is given up after %.3g s (%s)",
-            step, _for_whom(state), deadline.seconds, deadline.reason,
+            "step %d has been waiting%s for %.3g s%s; it is given up after %s",
+            state.step, _for_whom(state), seconds, usual, state.deadline,
         )  # fmt: skip
 
 
@@ -342,11 +346,26 @@ def refuse_oracle(scheme: Scheme) -> None:
 
 
 def _for_whom(state: State) -> str:
+    """Name the workers that are lost, and those that owe something they were asked for.
+
+    A worker that was asked for parts and not yet for their sum is late as well.
+    """
     lost = [worker for worker, alive in enumerate(state.alive) if not alive]
-    late = sorted({m.worker for m in state.messages.values() if m.pending})
+    asked = [state] if state.aside is None else [state, state.aside]
+    late = {
+        message.worker
+        for part in asked
+        for message in part.messages.values()
+        if message.pending and message.finite
+    } | {
+        known.segment.worker
+        for part in asked
+        for known in part.segments.values()
+        if not known.closed and not known.gone
+    }
     said = [
         f" for {word} workers {who}"
-        for word, who in (("lost", lost), ("late", late))
+        for word, who in (("lost", lost), ("late", sorted(late)))
         if who
     ]
     return " and".join(said)

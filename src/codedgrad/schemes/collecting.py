@@ -26,7 +26,7 @@ __all__ = ["Sums"]
 
 _TRIPS, _SENDINGS, _OF_STEP = 10.0, 3.0, 0.25  # what a deadline is made of
 _LEAST = 0.05  # seconds, that a busy machine may take to answer
-_FIRST = 0.002  # of the seconds after which a step is given up: where nothing is known
+_FIRST = 0.002  # fraction of the deadline's scale, where no step has ended yet
 _LONG = 0.1  # of a step: sending takes long
 
 
@@ -93,7 +93,7 @@ class Sums:
         if forecast.step:
             return state.now + max(usual, _OF_STEP * forecast.step, _LEAST)
         first = _OF_STEP * (state.now - state.started)
-        return state.now + max(usual, first, _FIRST * state.deadline.seconds, _LEAST)
+        return state.now + max(usual, first, _FIRST * state.deadline.scale, _LEAST)
 
     # -- what comes of it ------------------------------------------------------------
 

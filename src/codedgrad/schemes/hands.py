@@ -27,7 +27,7 @@ _SLOWED = 1.25  # the same, of somebody whose pace was known
 _STALLED = 1.5  # parts' time in one part: the others will take as long
 _STRIKE = 1.0  # times the time so far, that somebody whose sums fail is put off
 _FIRST = 0.05  # of the time so far: a round trip, before one was measured
-_GUESSED = 0.01  # of the seconds after which it is given up: a first step
+_GUESSED = 0.01  # fraction of the deadline's scale: what a first step may take
 _LIKE = 4  # others who were as late, to go by them
 _SURELY = 0.8  # of those, who were no later than is expected
 
@@ -248,7 +248,7 @@ class Hands:
 
     def steps_so_far(self, state: State) -> float:
         """Return for how many steps a step has lasted; in the first one, a guess."""
-        usual = self._forecast.step or _GUESSED * state.deadline.seconds
+        usual = self._forecast.step or _GUESSED * state.deadline.scale
         return (state.now - state.started) / usual
 
     def ready(self, state: State, worker: int, pace: float) -> float:

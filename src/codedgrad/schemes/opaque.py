@@ -41,7 +41,9 @@ from codedgrad.schemes.opaque_net import Net, Task
 
 __all__ = ["OpaquePlan"]
 
-_PULSES = 16  # moments in a step at which it is looked for what is late, at least
+_PULSES = (
+    16  # looks for late messages, at least, in the seconds of the deadline's scale
+)
 _USUAL = 1.5  # times what half of the lists took: where nothing else is known
 _REST = 0.05  # of the time so far, until it is looked again
 
@@ -71,8 +73,9 @@ class OpaquePlan:
 
     def first(self, state: State) -> Ask:
         """Give everybody a list."""
-        choice, seconds = self._choice, state.deadline.seconds
-        self._end, self._pulse = state.started + seconds, seconds / _PULSES
+        choice, deadline = self._choice, state.deadline
+        self._end = state.started + deadline.seconds
+        self._pulse = deadline.scale / _PULSES
         tau = self._pulse if choice.tau is None else min(choice.tau, self._pulse)
         self._tau = self._alarm = state.started + tau
         orders = Orders(state)
@@ -180,11 +183,7 @@ class OpaquePlan:
         return orders.ask(until) if orders else Wait(until)
 
     def _fail(self, state: State) -> Fail:
-        deadline = state.deadline
-        said = [
-            f"not all parts were heard after {deadline.seconds:.3g} s "
-            f"({deadline.reason})"
-        ]
+        said = [f"not all parts were heard after {state.deadline}"]
         lost = [worker for worker, alive in enumerate(state.alive) if not alive]
         late = sorted({m.worker for m in state.messages.values() if m.pending})
         if lost:

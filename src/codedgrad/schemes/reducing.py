@@ -273,8 +273,7 @@ class TreePlan:
 
     def _give_up(self, state: State, why: str = "") -> Fail:
         if not why:
-            deadline = state.deadline
-            why = f"not decodable after {deadline.seconds:.3g} s ({deadline.reason})"
+            why = f"not decodable after {state.deadline}"
         missing = sorted(self._seat[place] for place in self._missing())
         said = [why]
         for word, there in (("lost", False), ("late", True)):

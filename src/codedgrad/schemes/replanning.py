@@ -52,8 +52,9 @@ _CHECK = 0.05  # of the time so far, until the next look once somebody has run d
 _MOST = 100  # looks in a step, besides those that must be
 _EARLY = (0.25, 0.5, 0.75)  # of a step: looks on a ring
 _QUIET = 1.3  # of a step: a look, whatever was heard
-_FIRST = 0.01  # of the seconds after which a first step is given up: the same
-_BREATH = 1e-3, 1e-5  # of a step, or of a first one's deadline: between two looks
+_FIRST = 0.01  # the same in a first step, as a fraction of the deadline's scale
+# Minimum gap between looks: fraction of a step; in a first one, of the scale.
+_BREATH = 1e-3, 1e-5
 _SOON = 1e-9  # of the time so far: after what else happens at this moment
 
 
@@ -91,7 +92,7 @@ class LivePlan:
         """Give everybody a list."""
         step = self._forecast.step
         self._end = state.started + state.deadline.seconds
-        self._quiet = state.started + (_QUIET * step or _FIRST * state.deadline.seconds)
+        self._quiet = state.started + (_QUIET * step or _FIRST * state.deadline.scale)
         self._early = [state.started + seconds for seconds in self._early if seconds]
         orders = Orders(state)
         for worker, parts in enumerate(self._opening(state)):
@@ -176,8 +177,8 @@ class LivePlan:
 
     def _pause(self, state: State) -> float:
         """Return when to look again while somebody has nothing to do."""
-        step, deadline = self._forecast.step, state.deadline.seconds
-        least = _BREATH[0] * step or _BREATH[1] * deadline
+        step = self._forecast.step
+        least = _BREATH[0] * step or _BREATH[1] * state.deadline.scale
         so_far = state.now - state.started
         return state.now + max(self._hands.trip, _CHECK * so_far, least)
 
@@ -357,11 +358,7 @@ class LivePlan:
         return self._look(state, must)
 
     def _fail(self, state: State) -> Fail:
-        deadline = state.deadline
-        said = [
-            f"not all parts were heard after {deadline.seconds:.3g} s "
-            f"({deadline.reason})"
-        ]
+        said = [f"not all parts were heard after {state.deadline}"]
         lost = [worker for worker, alive in enumerate(state.alive) if not alive]
         late = [w for w, hand in enumerate(self._hands) if hand.lists or hand.silent]
         if lost:

@@ -46,12 +46,12 @@ from codedgrad.schemes.staging_needs import Needs, all_heard
 
 __all__ = ["Opening", "StagedPlan", "Staging"]
 
-_PULSES = 16  # moments in a step at which it is looked for who is silent
+_PULSES = 16  # looks for silent workers in the seconds of the deadline's scale
 _MARGIN = 1.25  # times what a stage should take, until the next checkpoint
 _USUAL = 1.5  # times what half of the workers took: where nothing else is known
 _CLOSING = 0.1  # of the time so far: how long cuts are waited for
 _SILENT = 12.5  # times what a stage should take, until its helpers are called silent
-_ENOUGH = 0.6  # of the seconds after which a step is given up: look by then
+_ENOUGH = 0.6  # fraction of the budget by which the first stage ends at the latest
 
 
 class StagedPlan:
@@ -78,11 +78,11 @@ class StagedPlan:
 
     def first(self, state: State) -> Ask:
         """Give those who start their lists."""
-        seconds, window = state.deadline.seconds, self._window
+        deadline, window = state.deadline, self._window
         budget = self._staging.rule.budget
-        self._end = state.started + seconds
+        self._end = state.started + deadline.seconds
         self._limit = state.started + budget
-        self._pulse = self._look = seconds / _PULSES
+        self._pulse = self._look = deadline.scale / _PULSES
         window = min(self._pulse if window is None else window, _ENOUGH * budget)
         self._alarm = state.started + window
         orders = Orders(state)
@@ -226,11 +226,7 @@ class StagedPlan:
         return None if found is None else Finish(*found)
 
     def _fail(self, state: State) -> Fail:
-        deadline = state.deadline
-        said = [
-            f"not all parts were heard after {deadline.seconds:.3g} s "
-            f"({deadline.reason})"
-        ]
+        said = [f"not all parts were heard after {state.deadline}"]
         lost = [worker for worker, alive in enumerate(state.alive) if not alive]
         late = sorted({m.worker for m in state.messages.values() if m.pending})
         if lost:

@@ -51,7 +51,10 @@ class Machine:
         return not self.drain and self.latency == 0.0 and self.network is None
 
     def patience(self, times: Times, scheme: Scheme) -> Patience:
-        """Return a patience that outlasts whoever is alive in `times`, and a budget."""
+        """Return a patience that outlasts whoever is alive in `times`, and a budget.
+
+        Its plans look again on the same scale: nobody who is alive is called silent.
+        """
         load = max(map(len, scheme.placement))
         seconds = times.fixed + load * times.part(scheme.parts)
         alive = seconds[np.isfinite(seconds)]
@@ -64,4 +67,4 @@ class Machine:
         if self.network is not None:
             travel += self.network.longest(scheme.workers)
         least = max(60.0, _WAITS * (longest + travel))
-        return Patience(least=least, first=least)
+        return Patience(least=least, first=least, scale=least)

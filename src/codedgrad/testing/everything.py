@@ -97,7 +97,7 @@ class _Plan:
 
     def first(self, state: State) -> Ask:
         self._end = state.started + state.deadline.seconds
-        self._pulse = self._pulse or state.deadline.seconds / 40
+        self._pulse = self._pulse or state.deadline.scale / 40
         orders = Orders(state)
         each = self._scheme.each
         for worker, alive in enumerate(state.alive):
