@@ -83,7 +83,7 @@ def test_rows_of_a_worker_are_its_own(memory: Memory) -> None:
     rows = Rows(memory)
     given = [(i % 2, rows.give(segment(i, i % 2))) for i in range(2 * WORKERS * OPEN)]
     assert len({row for _, row in given}) == memory.shape.rows
-    assert all(row % WORKERS == worker for worker, row in given)
+    assert all(row // (2 * OPEN) == worker for worker, row in given)
 
 
 def test_what_a_lost_worker_sent_stays_while_its_successor_fills_other_rows(

@@ -1,5 +1,6 @@
 """Shared memory: there is enough of it or one is told, and none is left behind."""
 
+import mmap
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from codedgrad.engines.memory import Memory, Private, Shape
+from codedgrad.engines.memory import Memory, Private, Shape, WorkerMemory
 from codedgrad.engines.nearby import Where
 from codedgrad.engines.shared import Shared, available_memory, sweep
 from codedgrad.errors import EngineFailed
@@ -232,6 +233,41 @@ def test_workers_see_parameters_that_they_cannot_write() -> None:
     with pytest.raises(ValueError, match="read-only"):
         memory.parameters(0)[0] = 1.0
     memory.close()
+
+
+def test_a_worker_writes_its_own_rows_and_only_reads_the_rest() -> None:
+    layout = Layout(parameters=5, gradient=7, dtype="float32")
+    shape = Shape.of(layout, workers=3, open_segments=3)
+    shared = Shared(shape.size)
+    root = Memory(shared, shape)
+    whole = Memory(Shared.attach(os.dup(shared.fd), shape.size, read_only=True), shape)
+    own = WorkerMemory(whole, whole, os.dup(shared.fd), index=1)
+    for number in range(shape.rows):
+        root.row(number)[:] = number
+        np.testing.assert_array_equal(own.row(number), number)
+        is_own = 6 <= number < 12
+        assert own.row(number).flags.writeable == is_own
+        if is_own:
+            own.row(number)[:] = -1.0
+            np.testing.assert_array_equal(root.row(number), -1.0)
+    root.publish(np.arange(5.0), ())
+    np.testing.assert_array_equal(own.parameters(0), np.arange(5.0))
+    with pytest.raises(ValueError, match="read-only"):
+        own.parameters(0)[0] = 1.0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("open_segments", [1, 3, 5, 8])
+@pytest.mark.parametrize("gradient", [1, 1000, 100_000])
+def test_the_rows_of_every_worker_fill_whole_pages(
+    workers: int, open_segments: int, gradient: int
+) -> None:
+    layout = Layout(parameters=gradient, gradient=gradient, dtype="float32")
+    shape = Shape.of(layout, workers, open_segments)
+    assert shape.rows_offset % mmap.ALLOCATIONGRANULARITY == 0
+    assert shape.places * shape.row_bytes % mmap.ALLOCATIONGRANULARITY == 0
+    assert shape.row_bytes % 64 == 0
+    assert shape.row_bytes - 4 * layout.message < mmap.ALLOCATIONGRANULARITY
 
 
 IN_A_SMALL_CONTAINER = """

@@ -25,17 +25,16 @@ class FarRows(Rows):
 
     Args:
         layout: Of the job.
-        workers: How many.
         places: Rows for sums of its own that every worker has.
         inbox: Rows that it has for what others send it, after those.
     """
 
-    def __init__(self, layout: Layout, workers: int, places: int, inbox: int) -> None:
+    def __init__(self, layout: Layout, places: int, inbox: int) -> None:
         self._dtype = layout.dtype
         self._first, self._inbox = places, inbox
         self._busy: set[int] = set()  # rows on their way
         self._filling: set[tuple[int, int]] = set()  # (worker, row) they are to fill
-        super()._set_up(workers, places, np.empty(layout.row, dtype=layout.dtype))
+        super()._set_up(places, np.empty(layout.row, dtype=layout.dtype))
 
     def begin(self) -> None:
         """Forget the step before."""
@@ -46,7 +45,7 @@ class FarRows(Rows):
 
     def place(self, row: int) -> int:
         """Return the number of a row at its worker."""
-        return row // self._workers
+        return row % self._places
 
     # -- on their way ----------------------------------------------------------------
 

@@ -12,12 +12,16 @@ successor fills others. Free rows are given out from the first on, and memory th
 never touched costs nothing: a worker that holds one sum uses one row, however many it
 might hold.
 
-Rows with the same place at their worker lie together, `place * workers + worker`: what
-is combined is then mostly a few runs of neighbours.
+The rows of a worker lie together and fill whole pages, `worker * places + place`: so a
+worker maps them to write, and everything else, the parameters and the rows of others,
+to read (`WorkerMemory`). A job that writes where it must not then ends its own worker
+instead of spoiling a sum. Rows with the same place at their workers are equally far
+apart, so what is combined is still mostly a few strided matrices.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Collection, Sequence
@@ -33,7 +37,7 @@ from codedgrad.engines.stale import Stale
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import Layout
 
-__all__ = ["OPEN_SEGMENTS", "Memory", "Private", "Shape", "Split"]
+__all__ = ["OPEN_SEGMENTS", "Memory", "Private", "Shape", "WorkerMemory"]
 
 OPEN_SEGMENTS = 8
 """Sums that a worker may hold in a step, unless told otherwise.
@@ -43,18 +47,30 @@ held up.
 """
 
 _ALIGNED = 64  # bytes; a cache line
+_PAGE = mmap.ALLOCATIONGRANULARITY  # bytes; a mapping begins at a multiple of it
 
 
 class Shape(Struct, frozen=True):
     """What there is room for.
 
+    Attributes:
+        workers: How many have rows of their own.
+        places: Rows of each; they come first.
+        rows: All rows, with those that somebody else fills for a worker to read.
+        versions: Of the parameters.
+        parameters: Numbers in a version.
+        message: Numbers in a row.
+        dtype: Of rows.
+        parameters_dtype: Of versions.
+
     Example:
         >>> shape = Shape.of(Layout(parameters=3, gradient=3), 8, open_segments=3)
-        >>> shape.rows, shape.versions, shape.size
-        (48, 10, 3712)
+        >>> shape.places, shape.rows, shape.versions
+        (6, 48, 10)
     """
 
     workers: int
+    places: int
     rows: int
     versions: int
     parameters: int
@@ -67,6 +83,7 @@ class Shape(Struct, frozen=True):
         """Return the shape for a job, a number of workers and sums each may hold."""
         return cls(
             workers=workers,
+            places=open_segments * 2,
             rows=workers * open_segments * 2,
             versions=workers + 2,
             parameters=layout.parameters,
@@ -91,8 +108,9 @@ class Shape(Struct, frozen=True):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes from one row to the next."""
-        return _round(self.row * np.dtype(self.dtype).itemsize)
+        """Bytes from one row to the next; the rows of a worker fill whole pages."""
+        step = max(_ALIGNED, _PAGE // math.gcd(_PAGE, self.places))
+        return _round(self.row * np.dtype(self.dtype).itemsize, step)
 
     @property
     def version_bytes(self) -> int:
@@ -102,7 +120,12 @@ class Shape(Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes in all."""
-        return self.versions * self.version_bytes + self.rows * self.row_bytes
+        return self.rows_offset + self.rows * self.row_bytes
+
+    @property
+    def rows_offset(self) -> int:
+        """Bytes before the first row, whole pages of them."""
+        return _round(self.versions * self.version_bytes, _PAGE)
 
     @property
     def least(self) -> int:
@@ -110,8 +133,8 @@ class Shape(Struct, frozen=True):
         return 2 * self.version_bytes + self.workers * self.row_bytes
 
 
-def _round(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED
+def _round(size: int, step: int = _ALIGNED) -> int:
+    return -(-size // step) * step
 
 
 class Private:
@@ -143,7 +166,7 @@ class Private:
 
 
 class Memory:
-    """Views of a run's shared memory; the same at the root and in every worker.
+    """Views of a run's shared memory, which can be written if the mapping can.
 
     Attributes:
         rows: (rows, layout.row).
@@ -153,11 +176,19 @@ class Memory:
     def __init__(self, shared: Shared | Private, shape: Shape) -> None:
         self.shape = shape
         self._shared = shared
-        self.versions = self._table(
-            shape.parameters_dtype, shape.versions, shape.parameters, 0
+        self.versions = _table(
+            shared,
+            shape.parameters_dtype,
+            (shape.versions, shape.parameters),
+            shape.version_bytes,
         )
-        offset = shape.versions * shape.version_bytes
-        self.rows = self._table(shape.dtype, shape.rows, shape.row, offset)
+        self.rows = _table(
+            shared,
+            shape.dtype,
+            (shape.rows, shape.row),
+            shape.row_bytes,
+            shape.rows_offset,
+        )
         self._stale = Stale(shape.parameters)
         self._read_only = self.versions.view()
         self._read_only.setflags(write=False)
@@ -200,19 +231,47 @@ class Memory:
         del self.rows, self.versions, self._read_only
         self._shared.close()
 
-    def _table(self, dtype: str, count: int, length: int, offset: int) -> NDArray[Any]:
-        width = _round(length * np.dtype(dtype).itemsize) // np.dtype(dtype).itemsize
-        whole = self._shared.array(dtype, (count, width), offset)
-        return whole[:, :length]
 
+class WorkerMemory:
+    """A run's memory as a worker has it: it can write its own rows, and read the rest.
 
-class Split:
-    """Rows in one memory, and parameters in another that can only be read.
+    Args:
+        whole: All rows, mapped to read.
+        published: Where the parameters are, mapped to read.
+        own: The same memory as `whole`, as a descriptor.
+        index: Of the worker among those that have rows there.
 
     Attributes:
         shape: Of the memory with the rows.
     """
 
-    def __init__(self, own: Memory, published: Memory) -> None:
-        self.shape = own.shape
-        self.row, self.parameters = own.row, published.parameters
+    def __init__(self, whole: Memory, published: Memory, own: int, index: int) -> None:
+        self.shape = shape = whole.shape
+        self.parameters = published.parameters
+        self._whole = whole
+        self._first = index * shape.places
+        size = shape.places * shape.row_bytes
+        offset = shape.rows_offset + index * size
+        shared = Shared.attach(own, size, offset=offset)
+        counts = shape.places, shape.row
+        self._rows = _table(shared, shape.dtype, counts, shape.row_bytes)
+
+    def row(self, number: int) -> NDArray[Any]:
+        """Return a row, (layout.row,); only those of the worker can be written."""
+        place = number - self._first
+        is_own = 0 <= place < self.shape.places
+        row: NDArray[Any] = self._rows[place] if is_own else self._whole.row(number)
+        return row
+
+
+def _table(
+    shared: Shared | Private,
+    dtype: str,
+    shape: tuple[int, int],
+    step: int,
+    offset: int = 0,
+) -> NDArray[Any]:
+    """Return a view of rows, (rows, length), that begin `step` bytes apart."""
+    count, length = shape
+    width = step // np.dtype(dtype).itemsize
+    return shared.array(dtype, (count, width), offset)[:, :length]

@@ -34,7 +34,7 @@ import numpy as np
 
 from codedgrad.engines import unpacking
 from codedgrad.engines.faults import Fault, Injector
-from codedgrad.engines.memory import Memory, Split
+from codedgrad.engines.memory import Memory, WorkerMemory
 from codedgrad.engines.requests import Born, Died, Failed, Prepare, Signal, Spawn
 from codedgrad.engines.same_job import fingerprint_of, host_name
 from codedgrad.engines.shared import Shared
@@ -138,7 +138,7 @@ class _Nursery:
             return
         finally:
             unpacking.is_going_on = False
-        self._memory = _attached(prepare, descriptors)
+        self._memory_of = _attached(prepare, descriptors)
         self._fixed, self._part = prepare.fixed, prepare.part
         self._interrupts = prepare.interrupts
         gc.collect()
@@ -170,7 +170,7 @@ class _Nursery:
             code = _work(
                 spawn.worker,
                 self._make,
-                self._memory,
+                self._memory_of,
                 line,
                 spawn.faults,
                 np.array(self._fixed[spawn.worker]),
@@ -195,19 +195,28 @@ class _Nursery:
         self._control.sendall(struct.pack("<I", len(frame)) + frame)
 
 
-def _attached(prepare: Prepare, descriptors: list[int]) -> Memory | Split:
+def _attached(
+    prepare: Prepare, descriptors: list[int]
+) -> Callable[[int], WorkerMemory]:
+    """Map the shared memory to read; return what maps a worker's own rows to write."""
     shape, published = prepare.shape, prepare.published
-    own = Memory(Shared.attach(descriptors[0], shape.size), shape)
-    if published is None:
-        return own
-    there = Shared.attach(descriptors[1], published.size, read_only=True)
-    return Split(own, Memory(there, published))
+    whole = Memory(Shared.attach(descriptors[0], shape.size, read_only=True), shape)
+    parameters = whole
+    if published is not None:
+        there = Shared.attach(descriptors[1], published.size, read_only=True)
+        parameters = Memory(there, published)
+
+    def of(worker: int) -> WorkerMemory:
+        index = worker if shape.workers > 1 else 0  # an agent has rows of one worker
+        return WorkerMemory(whole, parameters, descriptors[0], index)
+
+    return of
 
 
 def _work(
     number: int,
     make: Callable[[], Job],
-    memory: Memory | Split,
+    memory_of: Callable[[int], WorkerMemory],
     line: Line,
     faults: list[Fault],
     fixed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
@@ -221,6 +230,7 @@ def _work(
 
     step = -1
     try:
+        memory = memory_of(number)
         job = make()
         memory.shape.check(job.layout)
         injector = Injector(number, faults, fixed, part, say)

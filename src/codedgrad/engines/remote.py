@@ -212,7 +212,7 @@ class Remote(Fleet):
         self._prepare = prepare
         self._stale = Stale(self._layout.parameters)  # by (agent, slot)
         setup = msgspec.msgpack.encode(Setup(prepare, sys.path, self._publish_here()))
-        self._rows: FarRows = FarRows(self._layout, workers, places, inbox)
+        self._rows: FarRows = FarRows(self._layout, places, inbox)
         self._lanes = [_FarLane(number, self._deliver) for number in range(workers)]
         self._transport.open(setup, workers)
         self._wait(lambda: all(self._far(w).has_agent for w in range(workers)), "")

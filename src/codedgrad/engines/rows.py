@@ -24,7 +24,8 @@ from codedgrad.errors import EngineFailed
 
 __all__ = ["Rows", "add_rows", "inner_products", "weighted_sum"]
 
-_LONG = 4  # neighbours that are worth a matrix
+_LONG = 4  # rows at equal distances that are worth a matrix
+_FURTHEST = 2**31 - 2  # numbers from one row to the next that BLAS can count
 _BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
 _THREADS = 4  # that add up at a time, at most: memory is as fast as it is
 _WORTHWHILE = 1 << 24  # bytes that a thread is started for
@@ -42,10 +43,10 @@ class Rows:
         self._memory = memory
         shape = memory.shape
         total = np.empty(shape.row, dtype=shape.dtype)
-        self._set_up(shape.workers, shape.rows // shape.workers, total)
+        self._set_up(shape.places, total)
 
-    def _set_up(self, workers: int, places: int, total: NDArray[Any]) -> None:
-        self._workers, self._places, self._total = workers, places, total
+    def _set_up(self, places: int, total: NDArray[Any]) -> None:
+        self._places, self._total = places, total
         self.rescued = 0
         self.begin()
 
@@ -66,7 +67,8 @@ class Rows:
         With a message id, its sum is to be sent as that message, to whom is said.
         """
         taken = self._taken()
-        own = range(segment.worker, self._places * self._workers, self._workers)
+        first = segment.worker * self._places
+        own = range(first, first + self._places)
         free = next((row for row in own if row not in taken), None)
         if free is None:
             free = self._rescue(segment.worker)
@@ -247,8 +249,9 @@ def weighted_sum(
 
     In blocks, so that every row is read once and the sum is written once. If all
     weights are 1 the rows are added one by one in the order given, wherever they lie,
-    so that equal rows give equal bits. Otherwise long runs of neighbours are multiplied
-    as one matrix, which is faster, and rounds as it comes.
+    so that equal rows give equal bits. Otherwise long runs of rows at equal distances,
+    as those of one place at several workers are, are multiplied as one matrix, which is
+    faster, and rounds as it comes.
 
     Args:
         table: (rows, length).
@@ -350,7 +353,7 @@ def _add_runs(
 
     axpy = saxpy if out.dtype == np.float32 else daxpy
     for number, (block, factors) in enumerate(runs):
-        if len(block) >= _LONG:
+        if len(block) >= _LONG and block.strides[0] <= _FURTHEST * out.itemsize:
             np.matmul(factors, block, out=term if number else out)
             if number:
                 np.add(out, term, out=out)
@@ -368,17 +371,32 @@ def _run(
     start = rows[first]
     if not isinstance(start, int):
         return start[None]
-    block: NDArray[Any] = table[start : start + last - first]
+    end = rows[last - 1]
+    assert isinstance(end, int)
+    step = (end - start) // (last - 1 - first) if last - first > 1 else 1
+    block: NDArray[Any] = table[start : end + 1 : step]
     return block
 
 
 def _runs(rows: Sequence[int | NDArray[Any]]) -> list[tuple[int, int]]:
-    """Return the (first, last + 1) of stretches of neighbours."""
-    found, first = [], 0
+    """Return the (first, last + 1) of stretches of rows at equal distances.
+
+    Example:
+        >>> _runs([0, 16, 32, 48, 49, 50])
+        [(0, 4), (4, 6)]
+    """
+    found, first, step = [], 0, 0  # step: of the stretch in hand, 0 if it has one row
     for at in range(1, len(rows) + 1):
         before, here = rows[at - 1], rows[at] if at < len(rows) else None
-        follows = isinstance(before, int) and isinstance(here, int)
-        if not follows or here != before + 1:
+        gap = 0
+        if isinstance(before, int) and isinstance(here, int):
+            gap = here - before
+        if gap > 0 and step in (0, gap):
+            step = gap
+        elif gap > 0 and at - first == 2:  # two rows are no stretch: leave the first
+            found.append((first, at - 1))
+            first, step = at - 1, gap
+        else:
             found.append((first, at))
-            first = at
+            first, step = at, 0
     return found

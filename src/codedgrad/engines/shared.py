@@ -63,11 +63,21 @@ class Shared:
         self._map: mmap.mmap | None = mmap.mmap(self.fd, size)
 
     @classmethod
-    def attach(cls, fd: int, size: int, *, read_only: bool = False) -> Shared:
-        """Return the memory behind a descriptor that somebody else made."""
+    def attach(
+        cls, fd: int, size: int, *, read_only: bool = False, offset: int = 0
+    ) -> Shared:
+        """Return the memory behind a descriptor that somebody else made.
+
+        Args:
+            fd: The descriptor.
+            size: Bytes.
+            read_only: Whether it can only be read.
+            offset: Bytes before them, whole pages.
+        """
         self = cls.__new__(cls)
         access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
-        self.size, self.fd, self._map = size, fd, mmap.mmap(fd, size, access=access)
+        self.size, self.fd = size, fd
+        self._map = mmap.mmap(fd, size, access=access, offset=offset)
         return self
 
     @classmethod
