@@ -291,7 +291,7 @@ def test_a_message_of_several_sums_is_one_vector_and_scalars_do_not_count() -> N
         (2, 1, [3.0, 1, 0, 9, 9]), (3, 1, [np.nan] * 5),
     ):  # fmt: skip
         row = table.give(Segment(id_, worker, (id_,), (1.0,)))
-        memory.row(row)[:] = values
+        memory.row(row)[:5] = values
     for message, worker, cuts in (
         (12, 0, ((0, 1), (1, 1))), (11, 1, ((2, 1), (3, 0))), (10, 1, ((3, 0),)),
     ):  # fmt: skip

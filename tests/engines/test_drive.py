@@ -54,7 +54,7 @@ class Late:
 
     def start(self, *_: Any, **__: Any) -> None: ...
 
-    def publish(self, step: int, parameters: Any) -> None: ...
+    def publish(self, step: int, parameters: Any, changed: Any = None) -> None: ...
 
     def give(self, order: Order) -> None:
         assert isinstance(order, Assign)
@@ -70,7 +70,7 @@ class Late:
         self._waiting.clear()
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> Any:
-        return np.zeros(LAYOUT.message)
+        return np.zeros(LAYOUT.row)
 
     def compare(self, messages: Sequence[int]) -> Any: ...
 

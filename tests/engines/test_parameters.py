@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ def test_a_root_that_writes_over_what_is_being_read_would_be_caught(
 ) -> None:
     publish = Local.publish
 
-    def careless(self: Local, step: int, parameters: np.ndarray) -> None:
+    def careless(self: Local, step: int, parameters: np.ndarray, *_: Any) -> None:
         held = [lane.in_hand for lane in self._lanes]
         for lane in self._lanes:
             lane.in_hand = None  # so that version 0 is always free

@@ -96,7 +96,7 @@ def test_what_a_lost_worker_sent_stays_while_its_successor_fills_other_rows(
     rows.forget(0)
     for id_ in (2, 3):
         fill(memory, rows.give(segment(id_, 0)), -99.0)
-    np.testing.assert_array_equal(rows.combine([(10, 1.0)]), np.full(5, 3.0))
+    np.testing.assert_array_equal(rows.combine([(10, 1.0)])[:5], np.full(5, 3.0))
     assert rows.rescued == 0
 
 
@@ -108,7 +108,7 @@ def test_where_no_row_is_free_what_was_sent_is_copied_out(memory: Memory) -> Non
         send(rows, 0, 10 + life, (2 * life, 1), (2 * life + 1, 1))
         rows.forget(0)
     total = rows.combine([(10, 1.0), (11, 1.0), (12, 1.0)])
-    np.testing.assert_array_equal(total, np.full(5, 222.0))
+    np.testing.assert_array_equal(total[:5], np.full(5, 222.0))
     assert rows.rescued == 2 * OPEN
 
 
@@ -136,7 +136,7 @@ def test_a_message_that_was_refused_takes_no_row_from_one_that_was_not(
     send(rows, 0, 10, (0, 1))
     rows.refuse(0, ((0, 1),))
     fill(memory, rows.give(segment(1, 0)), -99.0)
-    np.testing.assert_array_equal(rows.combine([(10, 1.0)]), np.full(5, 5.0))
+    np.testing.assert_array_equal(rows.combine([(10, 1.0)])[:5], np.full(5, 5.0))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_is_sent_again_does_not_change_what_was_sent(memory: Memory) -> Non
     fill(memory, rows.give(segment(0, 0, 5, 6), message=10), 3.0)
     rows.sent(0, message=10, cuts=((0, 2),))
     rows.sent(0, message=10, cuts=((0, 0),))
-    np.testing.assert_array_equal(rows.combine([(10, 1.0)]), np.full(5, 3.0))
+    np.testing.assert_array_equal(rows.combine([(10, 1.0)])[:5], np.full(5, 3.0))
 
 
 def test_a_segment_that_was_cut_to_nothing_adds_nothing(memory: Memory) -> None:
@@ -175,13 +175,13 @@ def test_a_segment_that_was_cut_to_nothing_adds_nothing(memory: Memory) -> None:
     fill(memory, rows.give(segment(0, 0)), np.nan)  # begun, and abandoned
     fill(memory, rows.give(segment(1, 0)), 4.0)
     send(rows, 0, 10, (0, 0), (1, 1))
-    np.testing.assert_array_equal(rows.combine([(10, 2.0)]), np.full(5, 8.0))
+    np.testing.assert_array_equal(rows.combine([(10, 2.0)])[:5], np.full(5, 8.0))
 
 
 def test_nothing_heard_adds_up_to_nothing(memory: Memory) -> None:
     rows = Rows(memory)
     fill(memory, 0, np.nan)
-    np.testing.assert_array_equal(rows.combine([]), np.zeros(5))
+    np.testing.assert_array_equal(rows.combine([])[:5], np.zeros(5))
 
 
 def test_messages_are_added_in_the_order_of_their_lowest_part(memory: Memory) -> None:
@@ -194,7 +194,7 @@ def test_messages_are_added_in_the_order_of_their_lowest_part(memory: Memory) ->
             fill(memory, row, values[part])
             send(rows, worker, 10 + id_, (id_, 2))
         total = rows.combine([(10 + id_, 1.0) for id_ in range(3)])
-        np.testing.assert_array_equal(total, np.zeros(5), err_msg=str(order))
+        np.testing.assert_array_equal(total[:5], np.zeros(5), err_msg=str(order))
 
 
 # -- any sequence at all ---------------------------------------------------------------
@@ -250,7 +250,9 @@ class Model:
     def check(self) -> None:
         weights = [(message, 1.0 + message % 3) for message in self.sums]
         expected = sum(a * self.sums[message] for message, a in weights)
-        np.testing.assert_array_equal(self.rows.combine(weights), np.full(5, expected))
+        np.testing.assert_array_equal(
+            self.rows.combine(weights)[:5], np.full(5, expected)
+        )
 
 
 WORKER = st.integers(0, WORKERS - 1)

@@ -28,7 +28,8 @@ class Bench:
         delay: float = 0.0,
         interrupts: bool = False,
     ) -> None:
-        self.rows = np.full((8, self.layout.message), np.nan)
+        self.whole = np.full((8, self.layout.row), np.nan)
+        self.rows = self.whole[:, : self.layout.message]  # what the job writes
         self.versions = np.arange(8.0)[:, None]
         self.began: SimpleQueue[tuple[int, int, float]] = SimpleQueue()
         self.ended: SimpleQueue[float | BaseException] = SimpleQueue()
@@ -47,7 +48,7 @@ class Bench:
             self.failed = failed
 
     def row(self, number: int) -> np.ndarray:
-        return self.rows[number]
+        return self.whole[number]
 
     def parameters(self, version: int) -> np.ndarray:
         return self.versions[version]

@@ -63,7 +63,7 @@ class Undead(Local):
 class Torn(Local):
     """Writes all parameters to one place, whoever reads there."""
 
-    def publish(self, step: int, parameters: NDArray[Any]) -> None:
+    def publish(self, step: int, parameters: NDArray[Any], changed: Any = None) -> None:
         for lane in self._lanes:
             lane.version = -1
         super().publish(step, parameters)
