@@ -229,3 +229,23 @@ def test_the_same_part_of_another_step_is_another_part() -> None:
         verdict = deaths.died(0, life, -11)
         assert verdict is not None
         assert not verdict.killed
+
+
+def test_a_worker_that_leaves_when_it_is_gone_is_not_doomed_in_its_next_life() -> None:
+    job = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 1)
+    engine = Local()
+    try:
+        engine.start(
+            lambda: job, job.layout, 1, faults=FaultPlan().leave(0, 1).join(0, 2)
+        )
+        engine.publish(0, np.zeros(1))
+        os.kill(engine.pids[0], signal.SIGKILL)
+        lane = engine._lanes[0]
+        while lane.channel is not None:
+            engine._poll(1.0)
+        engine.publish(1, np.zeros(1))
+        engine.publish(2, np.zeros(1))
+        assert lane.is_up
+        assert not lane.is_doomed
+    finally:
+        engine.close()

@@ -218,7 +218,7 @@ def test_nothing_is_left_open_when_near_workers_are_gone() -> None:
 def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again() -> (
     None
 ):
-    rows = FarRows(Layout(parameters=1, gradient=3), workers=2, places=1, inbox=0)
+    rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
     row = np.arange(7.0)
     rows.give(Segment(0, 1, (0,), (1.0,)), message=0)
     rows.arrived(0, (row,), lent=True)
@@ -230,7 +230,7 @@ def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again()
 
 
 def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> None:
-    rows = FarRows(Layout(parameters=1, gradient=3), workers=1, places=1, inbox=0)
+    rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
     row = np.arange(7.0)
     rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
     rows.expect(7, 0, (0,))
@@ -246,7 +246,7 @@ def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> No
 
 
 def test_a_row_that_another_message_will_have_is_not_given_out_again() -> None:
-    rows = FarRows(Layout(parameters=1, gradient=3), workers=1, places=1, inbox=0)
+    rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
     rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
     rows.expect(7, 0, (0,))
     rows.arrived(0, (np.arange(5.0),), lent=True)

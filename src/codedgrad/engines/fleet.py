@@ -482,8 +482,9 @@ class Fleet(ABC):
 
     def _kill(self, lane: Lane) -> None:
         """Kill a worker on purpose: no part is to blame."""
-        self._signal(lane, lane.life, signal.SIGKILL)
-        lane.is_doomed = True
+        if lane.channel is not None:  # or its next life would count as killed
+            self._signal(lane, lane.life, signal.SIGKILL)
+            lane.is_doomed = True
 
     def _plan_life(self, lane: Lane) -> None:
         def live() -> None:

@@ -76,7 +76,8 @@ def train(
 
     Raises:
         StepGivenUp: If a step cannot be finished; its `training` is the run so far.
-        JobFailed: If `gradient` raises twice for the same part; likewise.
+        JobFailed: If `gradient` raises twice for the same part, or ends its workers by
+            a signal there; likewise.
 
     Example:
         >>> import numpy as np

@@ -61,7 +61,11 @@ class Layout:
 
 
 class Job(Protocol):
-    """What a worker computes; it lives in the worker and knows nothing of schemes."""
+    """What a worker computes; it lives in the worker and knows nothing of schemes.
+
+    A job may be `Fingerprinted` as well, so that workers that have made another one are
+    found out, and may say what a part holds (`DescribesParts`).
+    """
 
     @property
     def layout(self) -> Layout:

@@ -288,7 +288,8 @@ class Coded:
 
         Raises:
             StepGivenUp: If it cannot be had: too many workers are gone for too long.
-            JobFailed: If the job raises twice for the same part.
+            JobFailed: If the job raises twice for the same part, or ends its workers by
+                a signal there; or if a worker that joins has other data.
         """
         if self._has_gradient and self._is_looping:
             problem = "was called twice in a step"
