@@ -49,6 +49,7 @@ _HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_NAMED = 10  # changes that a warning names
 _GONE = object()
 
 _Code: TypeAlias = Any
@@ -329,10 +330,11 @@ class Notes:
         if not new:
             return
         self._warned.update(new)
+        more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
         _log.warning(
             "the root's model was changed in what does not reach the workers: %s; "
             "forward passes run there, with what the job has made (docs/torch.md says "
-            "what reaches them)", ", ".join(new),
+            "what reaches them)", ", ".join(new[:_NAMED]) + more,
         )  # fmt: skip
 
     # -- in a worker -----------------------------------------------------------------
