@@ -327,8 +327,8 @@ class Driver:
         state = self.coordinator.state
         if state is None:
             return
-        recent = self.coordinator.history.durations
-        usual = f", {seconds / max(recent):.0f} times a recent step" if recent else ""
+        recent = max(self.coordinator.history.durations, default=0.0)
+        usual = f", {seconds / recent:.0f} times a recent step" if recent else ""
         _log.warning(
             "step %d has been waiting%s for %.3g s%s; it is given up after %s",
             state.step, _for_whom(state), seconds, usual, state.deadline,

@@ -41,9 +41,7 @@ from codedgrad.schemes.opaque_net import Net, Task
 
 __all__ = ["OpaquePlan"]
 
-_PULSES = (
-    16  # looks for late messages, at least, in the seconds of the deadline's scale
-)
+_PULSES = 16  # looks for late messages, at least, per `scale` of the deadline
 _USUAL = 1.5  # times what half of the lists took: where nothing else is known
 _REST = 0.05  # of the time so far, until it is looked again
 

@@ -46,7 +46,7 @@ from codedgrad.schemes.staging_needs import Needs, all_heard
 
 __all__ = ["Opening", "StagedPlan", "Staging"]
 
-_PULSES = 16  # looks for silent workers in the seconds of the deadline's scale
+_PULSES = 16  # looks for silent workers per `scale` of the deadline
 _MARGIN = 1.25  # times what a stage should take, until the next checkpoint
 _USUAL = 1.5  # times what half of the workers took: where nothing else is known
 _CLOSING = 0.1  # of the time so far: how long cuts are waited for
