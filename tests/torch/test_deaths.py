@@ -29,7 +29,7 @@ class Deadly(Dataset[tuple[Tensor, Tensor]]):
 
 
 def test_the_samples_of_a_part_that_ends_its_workers_are_named() -> None:
-    data = Deadly(sample=403)
+    data = Deadly(sample=10)
 
     def job() -> Job:
         return Job(nn.Linear(1, 1), nn.MSELoss(), data, batch_size=6, shuffle=False)
@@ -38,5 +38,5 @@ def test_the_samples_of_a_part_that_ends_its_workers_are_named() -> None:
         coded.backward()
         with pytest.raises(JobFailed) as caught:
             coded.backward()
-    assert caught.value.where == "worker 1, step 1, part 1 (samples 402, 403)"
+    assert caught.value.where == "worker 1, step 1, part 1 (samples 7, 10)"
     assert "worker 1 by SIGSEGV, worker 1 by SIGSEGV" in str(caught.value)
