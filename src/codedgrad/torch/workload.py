@@ -267,7 +267,7 @@ class Workload:
         scale = self._scale(loss)
         self._encoded = coefficient * scale, rows, add
         try:
-            begin = torch.full_like(loss.total, 1.0 / scale)
+            begin = None if scale == 1.0 else torch.full_like(loss.total, 1.0 / scale)
             loss.total.backward(begin)  # type: ignore[no-untyped-call]  # torch's
         finally:
             self._encoded = None
