@@ -247,8 +247,9 @@ def test_an_engine_that_overwrites_rows_is_found_out(
     class OneRow(Rows):
         def give(self, segment: Any, message: int | None = None, to: int = -1) -> int:
             super().give(segment, message, to)
-            self._row[segment.id] = segment.worker
-            return int(segment.worker)
+            first = int(segment.worker) * self._places
+            self._row[segment.id] = first
+            return first
 
     monkeypatch.setattr(local_module, "Rows", OneRow)
     with pytest.raises(Violation, match="the sum is that of the part gradients"):
