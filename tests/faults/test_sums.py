@@ -269,7 +269,7 @@ def test_orders_that_do_not_fit_into_a_pipe_wait_and_the_root_does_not(
         assert event is not None
     assert event.message == 3
     np.testing.assert_array_equal(
-        engine.combine([(3, 1.0)])[:-2], [*(8.0 * X), 7.0, 1.0]
+        engine.combine([(3, 1.0)])[:-4], [*(8.0 * X), 7.0, 1.0]
     )
 
 

@@ -481,7 +481,7 @@ def test_a_counter_that_parts_count_differently_is_refused_unless_it_has_a_rule(
 
     with train(job(), workers=4, scheme="uncoded", engine="here") as coded:
         with pytest.raises(InvalidScenario, match="the buffer seen: counts, and not"):
-            coded.backward()  # parts of 8 and 7
+            coded.backward()  # parts of 8 and 7, whose mean is no whole number
         assert coded.model.calls == 0
         assert coded.model.last.weight.grad is None
     with train(job(seen="sum"), workers=4, scheme="uncoded", engine="here") as coded:
@@ -489,6 +489,108 @@ def test_a_counter_that_parts_count_differently_is_refused_unless_it_has_a_rule(
             coded.backward()
         assert coded.model.seen == 60
         assert coded.model.calls == 2
+
+
+def test_a_mean_that_happens_to_be_whole_is_not_taken_for_alike() -> None:
+    class Unlike(Tokens):
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen += 4 if (x == X[0]).all(1).any() else 8
+            return self.last(x)
+
+    def job() -> Job:
+        return Job(Unlike(), classified, (X[:4], Y[:4]))
+
+    with (
+        train(job, workers=2, scheme="uncoded", engine="here") as coded,
+        pytest.raises(InvalidScenario, match="the buffer seen: counts, and not alike"),
+    ):
+        coded.backward()  # 4 and 8 of two samples each: the mean is 6
+
+
+@pytest.mark.parametrize("rule", ["mean", "sum", "first"])
+@pytest.mark.parametrize("by", [20_000_003, -20_000_003, 2**30 - 1])
+@pytest.mark.parametrize("scheme", ["uncoded", "cyclic(1)"])
+def test_whole_numbers_are_added_up_to_the_last_digit(
+    rule: str, by: int, scheme: str
+) -> None:
+    """Also in float32, which has 24 bits."""
+
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(FEATURES, 3)
+            self.register_buffer("seen", torch.tensor([1, 2]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen += by
+            return self.last(x)
+
+    def job() -> Job:
+        rules = {"seen": rule}
+        return Job(Large(), classified, (X.float(), Y), batch_size=30, buffers=rules)
+
+    times = 3 if rule == "sum" else 1
+    with train(job, workers=3, scheme=scheme, engine="here") as coded:
+        coded.backward()
+        assert coded.model.seen.tolist() == [1 + times * by, 2 + times * by]
+
+
+def test_a_whole_number_that_changes_by_too_much_is_refused() -> None:
+    class Huge(Tokens):
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen += 2**41
+            return self.last(x)
+
+    with (
+        train(
+            lambda: Job(Huge(), classified, (X, Y)),
+            workers=2,
+            scheme="uncoded",
+            engine="here",
+        ) as coded,
+        pytest.raises(InvalidScenario, match="the buffer seen: changes by 2,199,0"),
+    ):
+        coded.backward()
+
+
+class Observed(nn.Module):
+    """Keeps the largest value seen, and batch normalisation beside it."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(FEATURES).double()
+        self.last = nn.Linear(FEATURES, 3).double()
+        self.register_buffer("largest", torch.tensor(start).double())
+        self.register_buffer("open", torch.tensor(float("inf")).double())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.largest = torch.maximum(self.largest, x.max())
+        return self.last(self.norm(x))
+
+
+def test_a_buffer_that_begins_at_infinity_is_refused_and_does_not_freeze_others() -> (
+    None
+):
+    rules = {"largest": "first", "open": "mean"}
+
+    def job(start: float) -> Any:
+        return lambda: Job(Observed(start), classified, (X, Y), buffers=rules)
+
+    with (
+        train(job(-torch.inf), workers=2, scheme="uncoded", engine="here") as coded,
+        pytest.raises(
+            InvalidScenario, match="the buffer largest: changes from a value that is"
+        ),
+    ):
+        coded.backward()
+    with train(job(-1e9), workers=2, scheme="uncoded", engine="here") as coded:
+        report = coded.backward()
+        assert report.finite
+        rows = coded._work.parts.indices(0, 0)
+        wanted = X[torch.from_numpy(rows)].max()
+        torch.testing.assert_close(coded.model.largest, wanted)
+        assert coded.model.norm.num_batches_tracked == 1
+        assert coded.model.open.isinf()
 
 
 @pytest.mark.parametrize(

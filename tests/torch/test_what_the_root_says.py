@@ -4,13 +4,17 @@ However it was changed: through `.data`, through NumPy, in a buffer, an attribut
 knob. And a forward pass that changes what it may not is refused, however it does that.
 """
 
+import enum
 import logging
 import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,6 +23,7 @@ from torch.nn import functional as F
 from codedgrad.errors import InvalidScenario, JobFailed
 from codedgrad.torch import Job, train
 from codedgrad.torch import seal as seal_module
+from codedgrad.torch.flat import Flat
 from codedgrad.torch.seal import Piece, Seal, digest_of
 
 SAMPLES, FEATURES = 24, 4
@@ -254,6 +259,230 @@ def test_a_number_that_the_forward_pass_sets_is_set_back_with_a_warning(
     assert said[0].startswith("the forward pass sets the attribute calls")
 
 
+class Mode(enum.StrEnum):
+    ONE, TWO = "one", "two"
+
+
+def change_config(model: Any) -> None:
+    model.config.rate = 5.0
+
+
+def change_list(model: Any) -> None:
+    model.config.sizes.append(3)
+    model.sizes.append(3)
+
+
+def change_mode(model: Any) -> None:
+    model.mode = Mode.TWO
+
+
+def replace_attribute(model: Any) -> None:
+    del model.spare
+    model.other = 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (change_config, ["what config refers to"]),
+        (change_list, ["what sizes refers to"]),
+        (change_mode, ["mode"]),
+        (replace_attribute, ["spare", "other"]),
+    ],
+)
+def test_changes_that_cannot_be_published_are_named(
+    change: Any, named: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def make() -> Job:
+        net: Any = Net()
+        net.config = SimpleNamespace(rate=1.0, sizes=[1, 2])
+        net.drop.config = net.config  # shared, and named once
+        net.sizes = net.config.sizes
+        net.mode = Mode.ONE  # a string that workers would get as a mere one
+        net.spare = 1.0
+        return Job(net, nn.MSELoss(), (X, Y), batch_size=12)
+
+    with train(make, workers=3, scheme="uncoded", engine="here") as coded:
+        caplog.clear()
+        coded.backward()
+        change(coded.model)
+        for _ in range(3):
+            coded.backward()
+        if hasattr(coded.model, "other"):
+            coded.model.other = 2.0  # is not published the second time, either
+            coded.backward()
+    [said] = [r.getMessage() for r in caplog.records]
+    for name in named:
+        assert f" {name}" in said
+
+
+def test_numpy_numbers_and_arrays_reach_the_workers() -> None:
+    def loss(model: Any, batch: Any) -> Any:
+        x, y = batch
+        total = F.mse_loss(model(x), y, reduction="sum")
+        return total * float(model.scale) * float(model.weights[1]), len(x)
+
+    def make() -> Job:
+        torch.manual_seed(0)
+        net: Any = nn.Linear(FEATURES, 1).double()
+        net.scale, net.weights = np.float32(1.0), np.ones(3)
+        return Job(net, loss, (X, Y))
+
+    with train(make, workers=2, scheme="uncoded", engine="here") as coded:
+        first = coded.backward().loss
+        coded.model.scale = np.float32(0.5)
+        coded.model.weights[1] = 4.0
+        assert coded.backward().loss == pytest.approx(2 * first, rel=1e-12)
+
+
+class Remembering(nn.Module):
+    """A forward pass that keeps what it has seen, in attributes of many kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(FEATURES, 1).double()
+        self.state = torch.zeros(FEATURES).double()
+        self.warm = False
+        self.pair = (0, 0)
+        self.cache = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state = self.state + x.detach().mean(0)
+        self.pair = (self.pair[0] + 1, 0)
+        scale = 2.0 if self.warm else 1.0
+        self.warm = True
+        self.cache = x.detach() if self.cache is None else self.cache
+        return self.last(x + self.state) * (scale + self.pair[0])
+
+
+def test_whatever_a_forward_pass_remembers_every_part_begins_with_the_root_s(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        return Job(Remembering(), nn.MSELoss(), (X, Y), batch_size=12)
+
+    found = []
+    for scheme in ("uncoded", "fractional(2)"):
+        with train(make, workers=3, scheme=scheme, engine="here") as coded:
+            for _ in coded.steps(3):
+                coded.backward()
+                assert coded.deviation() == 0.0
+            found.append(coded.model.last.weight.grad.clone())
+    assert torch.equal(*found)
+    said = " ".join(r.getMessage() for r in caplog.records)
+    for name in ("state", "warm", "pair"):
+        assert f"sets the attribute {name};" in said
+    assert "cache" not in said
+
+
+class Late(nn.Module):
+    """Has a buffer that is None until somebody makes it."""
+
+    def __init__(self, makes: bool, persistent: bool = True) -> None:
+        super().__init__()
+        self.last = nn.Linear(FEATURES, 1).double()
+        self.makes = makes
+        self.register_buffer("mean", None, persistent=persistent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.makes and self.mean is None:
+            self.mean = x.detach().mean(0)
+        return self.last(x if self.mean is None else x - self.mean)
+
+
+def late(**options: Any) -> Any:
+    return lambda: Job(Late(**options), nn.MSELoss(), (X, Y), batch_size=12)
+
+
+def test_a_buffer_that_the_job_did_not_make_is_refused() -> None:
+    with train(late(makes=False), workers=2, scheme="uncoded", engine="here") as coded:
+        coded.backward()
+        coded.model.mean = torch.ones(FEATURES).double()
+        with pytest.raises(
+            InvalidScenario, match="the buffer mean: was not there when"
+        ):
+            coded.backward()
+        coded.model.mean = None
+        coded.model.last.register_buffer("mask", torch.ones(1))
+        with pytest.raises(InvalidScenario, match=r"the buffer last\.mask: was not"):
+            coded.backward()
+    with (
+        train(late(makes=True), workers=2, scheme="uncoded", engine="here") as coded,
+        pytest.raises(InvalidScenario, match="the buffer mean: is made by the forward"),
+    ):
+        coded.backward()
+
+
+class Rotary(nn.Module):
+    """A table that a forward pass makes longer when it has to."""
+
+    def __init__(self, persistent: bool) -> None:
+        super().__init__()
+        self.last = nn.Linear(FEATURES, 1).double()
+        self.register_buffer("table", torch.ones(1).double(), persistent=persistent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.table) < x.shape[1]:
+            self.table = torch.ones(x.shape[1]).double()
+        return self.last(x * self.table)
+
+
+def test_a_cache_may_grow_in_the_forward_pass_if_it_is_called_one() -> None:
+    def job(persistent: bool) -> Any:
+        return lambda: Job(Rotary(persistent), nn.MSELoss(), (X, Y), batch_size=12)
+
+    with train(job(False), workers=2, scheme="uncoded", engine="here") as coded:
+        for _ in coded.steps(2):
+            coded.backward()
+            assert coded.deviation() == 0.0
+            coded.model(X)  # as an evaluation would, at the root
+    with (
+        train(job(True), workers=2, scheme="uncoded", engine="here") as coded,
+        pytest.raises(InvalidScenario, match="register it with persistent=False"),
+    ):
+        coded.backward()
+
+
+@pytest.mark.parametrize("interrupt", ["no room", "Ctrl-C"])
+def test_a_change_is_not_lost_when_publishing_is_interrupted(
+    interrupt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest may be noted already: it must be published all the same."""
+    with train(job, workers=3, scheme="uncoded", engine="here") as coded:
+        for _ in coded.steps(3):
+            coded.backward()
+        coded.model.table.data[3, 7] = 1e4
+        coded.model.frozen.weight.data.zero_()
+        if interrupt == "no room":
+            coded.knobs["text"] = "x" * (1 << 15)
+            with pytest.raises(InvalidScenario):
+                coded.backward()
+            del coded.knobs["text"]
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr(Flat, "_revisions", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    coded.backward()
+        wanted = by_hand(coded.model, parts_of(coded, coded.step + 1))
+        coded.backward()
+        found = [p.grad for p in coded.model.parameters() if p.grad is not None]
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*jit.script.*:DeprecationWarning")
+def test_a_model_of_torch_script_trains() -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        net = torch.jit.script(nn.Linear(FEATURES, 1).double())
+        return Job(net, nn.MSELoss(), (X, Y))
+
+    with train(make, workers=2, scheme="uncoded", engine="here") as coded:
+        coded.backward()
+        assert coded.deviation() < 1e-12
+
+
 def test_attributes_and_knobs_without_room_are_one_sentence() -> None:
     with train(job, workers=3, scheme="uncoded", engine="here") as coded:
         coded.knobs["text"] = "x" * (1 << 15)
@@ -308,12 +537,82 @@ def test_a_knob_that_nobody_has_set_is_one_sentence() -> None:
         coded.backward()
 
 
+def test_knobs_may_be_set_all_at_once() -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        net = nn.Linear(FEATURES, 1).double()
+        return Job(net, asking, (X, Y), metrics=["step", "epoch"])
+
+    with train(make, workers=2, scheme="uncoded", engine="here") as coded:
+        coded.knobs["old"] = 1.0
+        coded.knobs = {"beta": 1.0}
+        first = coded.backward().loss
+        coded.knobs = {"beta": 3.0}
+        assert dict(coded.knobs) == {"beta": 3.0}
+        assert coded.backward().loss == pytest.approx(3 * first)
+        with pytest.raises(InvalidScenario, match="knobs: 'net' is Linear"):
+            coded.knobs = {"beta": 5.0, "net": nn.Linear(1, 1)}
+        assert dict(coded.knobs) == {"beta": 3.0}
+
+
+def test_knobs_are_in_checkpoints(tmp_path: Path) -> None:
+    def make() -> Job:
+        torch.manual_seed(0)
+        net = nn.Linear(FEATURES, 1).double()
+        return Job(net, asking, (X, Y), metrics=["step", "epoch"])
+
+    values = {"beta": 0.5, "turn": "critic", "sizes": (1, None), "mask": torch.ones(2)}
+    for total in (1, 2):
+        with train(
+            make, workers=2, scheme="uncoded", engine="here", run_dir=tmp_path,
+            resume="auto",
+        ) as coded:  # fmt: skip
+            if total == 1:
+                coded.knobs = values
+            for _ in coded.steps(total):
+                coded.backward()
+        assert coded.knobs["turn"] == "critic"
+        assert coded.knobs["sizes"] == (1, None)
+        assert torch.equal(coded.knobs["mask"], torch.ones(2))
+
+
+class Module(nn.Module):
+    def forward(self, model: nn.Module, batch: Any, step: int = -1) -> Any:
+        return asked(model, batch, step=step)
+
+
+def asked(model: nn.Module, batch: Any, step: int = -1) -> Any:
+    x, y = batch
+    total = F.mse_loss(model(x), y, reduction="sum")
+    return total, len(x), {"step": float(step * len(x))}
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [(asked, 2), (Module(), 2), (partial(asked, step=1000), 1000)],
+    ids=["function", "module", "bound"],
+)
+def test_a_loss_of_any_kind_is_told_the_step_unless_it_is_bound(
+    loss: Any, told: int
+) -> None:
+    def make() -> Job:
+        net = nn.Linear(FEATURES, 1).double()
+        return Job(net, loss, (X, Y), metrics=["step"])
+
+    with train(make, workers=2, scheme="uncoded", engine="here") as coded:
+        for _ in coded.steps(3):
+            report = coded.backward()
+        assert report.metrics == {"step": told}
+
+
 def test_a_knob_is_a_plain_value() -> None:
     with train(job, workers=3, scheme="uncoded", engine="here") as coded:
         with pytest.raises(InvalidScenario, match="knobs: 'net' is Linear"):
             coded.knobs["net"] = nn.Linear(1, 1)
         with pytest.raises(InvalidScenario, match="knobs: 'large' is int"):
             coded.knobs["large"] = 2**64
+        with pytest.raises(InvalidScenario, match="knobs: 'raw' is bytes"):
+            coded.knobs["raw"] = b"abc"
 
 
 class Epochs(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):

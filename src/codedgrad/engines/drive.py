@@ -35,7 +35,7 @@ from codedgrad.core import (
     WakeAt,
     WorkerJoined,
 )
-from codedgrad.engines.checks import entries, is_wrong
+from codedgrad.engines.checks import entries, is_off, token_of_step
 from codedgrad.engines.protocol import Engine
 from codedgrad.errors import StepGivenUp, WrongSum
 from codedgrad.jobs import Layout
@@ -218,12 +218,20 @@ class Driver:
             return bool(np.isfinite(vector[: layout.message]).all())
         known = self.coordinator.history.records[-1].state.messages
         messages = [(message, known[message].worker) for message, _ in end.weights]
-        if is_wrong(vector, total, len(messages)):
+        added = len(messages)
+        if is_off(vector, -2, total, added):
             problem = f"its entries add up to {total:.9g}, not {vector[-2]:.9g}"
+            raise WrongSum(end.step, messages, problem)
+        if end.residual > EXACT:
+            return True
+        parts = self.coordinator.scheme.parts
+        token = token_of_step(end.step, parts)
+        if is_off(vector, -4, token, added + parts):
+            problem = "it does not hold every part of this step once"
             raise WrongSum(end.step, messages, problem)
         counted = float(scalars[layout.samples])
         tolerance = _MISCOUNT * float(np.finfo(vector.dtype).eps)
-        wanted = counted if samples is None or end.residual > EXACT else samples
+        wanted = counted if samples is None else samples
         if not math.isclose(counted, wanted, rel_tol=tolerance):
             problem = f"it counts {counted:.9g} samples, the step has {wanted:.9g}"
             raise WrongSum(end.step, messages, problem)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import ROOT
-from codedgrad.engines.checks import scale_of
+from codedgrad.engines.checks import add_scales
 from codedgrad.engines.rows import Rows, inner_products, weighted_sum
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import Layout
@@ -141,7 +141,8 @@ class FarRows(Rows):
             factors += [weight] * len(self._terms[message])
         nowhere = np.empty((0, len(self._total)), dtype=self._dtype)
         weighted_sum(nowhere, rows, factors, self._total)
-        self._total[-1] = scale_of(rows, factors)
+        self._total[-3::2] = 0.0
+        self._total[-3::2] = add_scales(rows, factors, self._total)
         return self._total
 
     def compare(

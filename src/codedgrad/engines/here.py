@@ -31,7 +31,7 @@ from codedgrad.core import (
     Upload,
 )
 from codedgrad.delays import Times
-from codedgrad.engines.checks import is_finite, stamp
+from codedgrad.engines.checks import Token, is_finite, stamp
 from codedgrad.engines.faults import FaultPlan, Injector, no_delays
 from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Private, Shape
 from codedgrad.engines.protocol import MakeJob
@@ -72,6 +72,7 @@ class Desk:
         self._gathered: dict[int, tuple[int, tuple[tuple[int, float], ...]]] = {}
         self._full: set[int] = set()  # segments that hold what was gathered
         self._finite: dict[int, bool] = {}  # by segment, once it has its checks
+        self._tokens: dict[int, Token] = {}  # by segment
         self._message = layout.message
 
     def begin(
@@ -111,6 +112,9 @@ class Desk:
         """Compute a part and add it to the sum of a segment."""
         out = self._sums[segment][: self._message]
         self._finite.pop(segment, None)
+        if first:
+            self._tokens[segment] = Token()
+        self._tokens[segment].add(self._step, part, coefficient)
         self._job.part(
             self._parameters, part, self._step, coefficient, out, add=not first
         )
@@ -127,7 +131,8 @@ class Desk:
         sums = [id_ for id_, done in cuts if done > 0]
         for id_ in sums:
             if id_ not in self._finite:
-                self._finite[id_] = stamp(self._sums[id_], self._gradient)
+                row, token = self._sums[id_], self._tokens[id_]
+                self._finite[id_] = stamp(row, self._gradient, token)
         self._gather(message)
         return all(self._finite[id_] for id_ in sums)
 

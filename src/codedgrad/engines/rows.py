@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import ROOT, Segment
-from codedgrad.engines.checks import scale_of
+from codedgrad.engines.checks import add_scales
 from codedgrad.engines.memory import Memory
 from codedgrad.errors import EngineFailed
 
@@ -177,7 +177,8 @@ class Rows:
         table = self._memory.rows
         weighted_sum(table, rows, factors, self._total)
         arrays = [table[row] if isinstance(row, int) else row for row in rows]
-        self._total[-1] = scale_of(arrays, factors)
+        self._total[-3::2] = 0.0
+        self._total[-3::2] = add_scales(arrays, factors, self._total)
         return self._total
 
     def compare(
@@ -228,7 +229,7 @@ def add_rows(gathered: Sequence[tuple[NDArray[Any], float]], out: NDArray[Any]) 
         out: (layout.row,).
     """
     rows, weights = [row for row, _ in gathered], [weight for _, weight in gathered]
-    scale = float(out[-1]) + scale_of(rows, weights)
+    scales = add_scales(rows, weights, out)
     width = _BLOCK // out.itemsize
     term = np.empty(min(width, len(out)), dtype=out.dtype)
     for block in _blocks(len(out), width):
@@ -236,7 +237,7 @@ def add_rows(gathered: Sequence[tuple[NDArray[Any], float]], out: NDArray[Any]) 
         for row, weight in gathered:  # without BLAS: workers would have to load it
             scaled = np.multiply(row[block], weight, out=term[: len(sum_)])
             np.add(sum_, scaled, out=sum_)
-    out[-1] = scale
+    out[-3::2] = scales
 
 
 def weighted_sum(

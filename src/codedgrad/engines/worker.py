@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import Assign, Progress, Report, Send, Session, Task, Upload
-from codedgrad.engines.checks import is_finite, stamp
+from codedgrad.engines.checks import Token, is_finite, stamp
 from codedgrad.engines.faults import Injector, mangle, spoil
 from codedgrad.engines.rows import add_rows
 from codedgrad.engines.wire import Give, Left, Said, Sent, Told
@@ -59,13 +59,14 @@ class PartFailed(Exception):
 class _Sum:
     """A segment's running sum, to which what was gathered is added when it is sent."""
 
-    __slots__ = ("finite", "gathered", "merged", "out", "row", "whole")
+    __slots__ = ("finite", "gathered", "merged", "out", "row", "token", "whole")
 
     def __init__(self, row: NDArray[Any], message: int, whole: bool) -> None:
         self.row = row
         self.out = row[:message]  # what the job writes; behind it are the checks
         self.whole = whole
         self.merged = 0
+        self.token = Token()
         self.gathered: tuple[tuple[int, float], ...] = ()
         self.finite: bool | None = None  # None: it has no checks yet
 
@@ -158,6 +159,7 @@ class Worker:
             if sum_.merged and not sum_.whole:
                 np.add(sum_.out, self._scratch, out=sum_.out)
             sum_.merged += 1
+            sum_.token.add(task.step, task.part, task.coefficient)
             self._computed += 1
         self._tell(self._said(self._session.finish(task)))
 
@@ -198,7 +200,7 @@ class Worker:
             spoil([sum_.out for sum_ in sums], how)
         for sum_ in sums:
             if sum_.finite is None or how:
-                sum_.finite = stamp(sum_.row, self._gradient)
+                sum_.finite = stamp(sum_.row, self._gradient, sum_.token)
         self._gather(send)
         finite = all(sum_.finite for sum_ in sums)
         size = len(self._scratch)

@@ -56,8 +56,8 @@ class Layout:
 
     @property
     def row(self) -> int:
-        """Numbers in a message as it travels: those, and two to check it by."""
-        return self.message + 2
+        """Numbers in a message as it travels: those, and four to check it by."""
+        return self.message + 4
 
 
 class Job(Protocol):

@@ -141,8 +141,8 @@ class Flat:
 
     Example:
         >>> flat = Flat(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
-        >>> flat.trainable.size, flat.state.carried  # mean and variance, and a count
-        (12, 5)
+        >>> flat.trainable.size, flat.state.carried  # mean, variance, and a count
+        (12, 8)
     """
 
     def __init__(
@@ -186,6 +186,15 @@ class Flat:
             The (first, last + 1) numbers of stretches that may differ from what they
             were after the call before, ascending; the first time, of everything.
         """
+        try:
+            return self._gather()
+        except BaseException:
+            # Some digests may be noted already, of what was not published: without
+            # this, what they are digests of would be taken for published.
+            self.lose_track()
+            raise
+
+    def _gather(self) -> list[tuple[int, int]]:
         self.trainable.gather()
         self.frozen.gather()
         changed = {0, *(self._buffers[number] for number in self.state.gather())}
@@ -209,6 +218,8 @@ class Flat:
     def lose_track(self) -> None:
         """Let `gather` return everything the next time: publishing has failed."""
         self._is_gathered = False
+        self._digests = [None] * len(self._bounds)
+        self.state.lose_track()
 
     def _revisions(self, raw: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return how often each stretch of a published vector has changed."""

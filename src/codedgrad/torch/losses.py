@@ -24,6 +24,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from reprlib import repr as brief
 from types import TracebackType
@@ -294,13 +295,15 @@ class _ModelBatch:
 
 def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return which of `step`, `epoch` and `knobs` a function has as parameters."""
+    called: Any = function.forward if isinstance(function, nn.Module) else function
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):  # of a builtin: it asks for none
         return ()
     others = list(parameters.values())[2:]  # after model and batch
     usable = {p.name for p in others if p.kind not in _UNNAMED}
-    return tuple(name for name in GIVEN if name in usable)
+    fixed = function.keywords if isinstance(function, partial) else {}
+    return tuple(name for name in GIVEN if name in usable and name not in fixed)
 
 
 def _inside(model: nn.Module, traceback: TracebackType | None) -> bool:

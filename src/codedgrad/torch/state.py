@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,8 @@ _ALIGNED = 16  # bytes: the longest number, complex128
 _FEW = 4096  # whole numbers of all buffers that may always be sent along
 _SHARE = 8  # or one in so many of the gradient's
 _SMALL = 1 << 16  # bytes of a buffer that is copied sooner than digested
-_WHOLE = 1e-2  # how far the mean change of a counter may be from a whole number
+_BASE, _LIMBS = 1 << 10, 3  # whole numbers are sent as so many below so much
+_ALIKE = 1e-3  # how far the mean of marks may be from a mark, by rounding
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +55,9 @@ class _Home:
     buffers: dict[str, Tensor | None]
     key: str
     own: Tensor
-    start: int
     rule: str | None
+    is_cache: bool  # not in state_dict(): a forward may put a longer one in its place
+    start: int = 0
     place: Tensor = field(init=False)
     published: int | None = None  # digest of what `place` was last filled with
 
@@ -68,10 +71,31 @@ class _Home:
             or now.dtype != self.own.dtype
             or now.device != self.own.device
         ):
-            problem = "is gone, or has another shape, type or device"
-            advice = "to change its numbers only"
+            problem = "is gone, or has another shape, type or device than in the job"
+            advice = "to change its numbers only, or register it with persistent=False"
             raise InvalidScenario(f"the buffer {self.name}", problem, advice)
         return now
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether it is a cache of another kind now, and nobody's concern."""
+        now = self.buffers.get(self.key)
+        kind = None if now is None else (now.shape, now.dtype, now.device)
+        own = self.own
+        is_other = kind != (own.shape, own.dtype, own.device)
+        return self.is_cache and self.rule is None and is_other
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has whole numbers, or flags."""
+        return _is_whole(self.own)
+
+    @property
+    def sent(self) -> int:
+        """Numbers of a message that say how it changes."""
+        if not self.is_whole:
+            return self.own.numel()
+        return self.own.numel() * _LIMBS + (self.rule == "mean")
 
     @property
     def size(self) -> int:
@@ -82,6 +106,40 @@ class _Home:
     def is_small(self) -> bool:
         """Whether copying it costs less than digesting it."""
         return self.size <= _SMALL
+
+
+class _Table:
+    """The buffers that a module had in the job, and those that were None."""
+
+    __slots__ = ("_buffers", "_caches", "_count", "_nones", "_path", "_there")
+
+    def __init__(self, path: str, module: nn.Module) -> None:
+        self._path = path
+        self._buffers = module._buffers
+        self._caches = module._non_persistent_buffers_set
+        self._count = len(self._buffers)
+        self._there = {k for k, b in self._buffers.items() if b is not None}
+        self._nones = [k for k, b in self._buffers.items() if b is None]
+
+    @property
+    def is_other(self) -> bool:
+        """Whether there is a buffer that was not, but for caches."""
+        if len(self._buffers) == self._count and not any(
+            self._buffers.get(name) is not None for name in self._nones
+        ):
+            return False
+        return bool(self._new)
+
+    @property
+    def _new(self) -> list[str]:
+        there = [k for k, b in self._buffers.items() if b is not None]
+        return [k for k in there if k not in self._there and k not in self._caches]
+
+    @property
+    def name(self) -> str:
+        """Names the first one."""
+        path = f"{self._path}." if self._path else ""
+        return f"the buffer {path}{self._new[0]}"
 
 
 class State:
@@ -115,6 +173,7 @@ class State:
         self._all: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         self.has_statistics = False
         self._homes = list(self._found(model, gradient, rules or {}))
+        self._tables = [_Table(path, module) for path, module in model.named_modules()]
         self._small = [home for home in self._homes if home.is_small]
         self._large = [home for home in self._homes if not home.is_small]
         self.start = start
@@ -128,8 +187,11 @@ class State:
             start = home.start = _aligned(start)
             start += home.size
         self.end = _aligned(start)
-        self._sent = [home for home in self._homes if home.rule]
-        self.carried = sum(home.own.numel() for home in self._sent)
+        # those of one type together, so that they are subtracted at once
+        self._sent = sorted(
+            (home for home in self._homes if home.rule), key=lambda h: str(h.own.dtype)
+        )
+        self.carried = sum(home.sent for home in self._sent)
 
     def _found(
         self, model: nn.Module, gradient: int, rules: Mapping[str, str]
@@ -162,7 +224,8 @@ class State:
                     problem = "is complex, and cannot be sent along"
                     advice = "its real and imaginary parts as two buffers"
                     raise InvalidScenario(f"the buffer {name}", problem, advice)
-                yield _Home(name, module._buffers, key, own, 0, rule)
+                is_cache = key in module._non_persistent_buffers_set
+                yield _Home(name, module._buffers, key, own, rule, is_cache)
         if unused:
             names = ", ".join(name for name, _ in model.named_buffers()) or "none"
             problem = f"{sorted(unused)[0]!r} is no buffer of the model"
@@ -194,10 +257,18 @@ class State:
         Returns:
             Numbers of the stretches of large buffers whose memory is not what it was.
         """
+        for table in self._tables:
+            if table.is_other:
+                problem = "was not there when the job was made"
+                advice = "to make it in the job: workers must have it as well"
+                raise InvalidScenario(table.name, problem, advice)
         for home in self._small:
-            home.place.copy_(home.now)
+            if not home.is_replaced:
+                home.place.copy_(home.now)
         changed = set()
         for number, home in enumerate(self._large):
+            if home.is_replaced:
+                continue
             now = digest_of(home.now)
             if now != home.published:
                 home.place.copy_(home.now)
@@ -208,6 +279,11 @@ class State:
             self._known = modes
             self._flags.copy_(torch.tensor(modes, dtype=torch.uint8))
         return changed
+
+    def lose_track(self) -> None:
+        """Let `gather` return everything the next time."""
+        for home in self._large:
+            home.published = None
 
     def change(self, decoded: Tensor, samples: float) -> None:
         """Change the root's buffers by what all parts together say.
@@ -220,26 +296,15 @@ class State:
             InvalidScenario: If a counter has not changed alike in all parts. Nothing
                 has changed then.
         """
-        at, found = 0, []
-        for home in self._sent:
-            by = decoded[at : at + home.own.numel()].double()
-            at += home.own.numel()
-            if by.any():
-                by = by / samples if home.rule == "mean" else by
-                found.append((home, self._rounded(home, by)))
+        found = []
+        sums = torch.split(decoded.double(), [home.sent for home in self._sent])
+        for home, sum_ in zip(self._sent, sums, strict=True):
+            if sum_.any():
+                by = sum_ / samples if home.rule == "mean" else sum_
+                found.append((home, _joined(home, by) if home.is_whole else by))
         for home, by in found:
             before = _wide(home.now)
-            home.now.copy_(before + by.view(before.shape).to(before.dtype))
-
-    def _rounded(self, home: _Home, by: Tensor) -> Tensor:
-        if not _is_whole(home.own):
-            return by
-        near = by.round()
-        if home.rule == "mean" and ((by - near).abs() > _WHOLE).any():
-            problem = "counts, and not alike in all parts of a step"
-            advice = f'Job(buffers={{"{home.name}": "sum"}}), or "first"'
-            raise InvalidScenario(f"the buffer {home.name}", problem, advice)
-        return near
+            home.now.copy_(before + by.view(before.shape))
 
     # -- in a worker -----------------------------------------------------------------
 
@@ -261,7 +326,21 @@ class State:
             is_first: Whether it is the first part of the step that has any.
         """
         factors = {"mean": samples, "sum": 1, "first": int(is_first)}
-        found = [_change(home) * factors[home.rule or ""] for home in self._sent]
+        found = []
+        for _, group in groupby(self._sent, key=lambda home: home.own.dtype):
+            homes = list(group)
+            nows, places = (
+                _flat([h.now for h in homes]),
+                _flat([h.place for h in homes]),
+            )
+            lengths = [home.own.numel() for home in homes]
+            changes = torch.split(nows - places, lengths)
+            for home, change in zip(homes, changes, strict=True):
+                factor = factors[home.rule or ""]
+                if home.is_whole:
+                    found.append(factor * _limbs(home, change).double())
+                else:
+                    found.append(factor * _finite(home, change, factor))
         return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
 
     def put_back(self) -> None:
@@ -293,9 +372,14 @@ class State:
         ]
 
     def _refuse_replaced(self) -> None:
-        """Refuse a forward that has put another tensor in the place of a buffer."""
+        """Refuse a forward that has made a buffer, or put another in its place."""
+        for table in self._tables:
+            if table.is_other:
+                problem = "is made by the forward pass, which has none at its start"
+                advice = "to make it in the job, or a plain attribute if it is a cache"
+                raise InvalidScenario(table.name, problem, advice)
         for home in self._homes:
-            if home.rule or home.buffers.get(home.key) is home.own:
+            if home.rule or home.buffers.get(home.key) is home.own or home.is_replaced:
                 continue
             if digest_of(home.now) != digest_of(home.place):
                 raise _refused(home.name)
@@ -347,8 +431,73 @@ def _spread(buffer: Tensor) -> Tensor:
     return buffer.contiguous() if is_expanded else buffer
 
 
-def _change(home: _Home) -> Tensor:
-    return (_wide(home.now) - _wide(home.place)).double().flatten()
+def _flat(tensors: list[Tensor]) -> Tensor:
+    """Return the numbers of tensors of one type in one wide tensor."""
+    return _wide(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
+
+
+def _finite(home: _Home, change: Tensor, factor: float) -> Tensor:
+    """Return a change that can be multiplied and added up.
+
+    Raises:
+        InvalidScenario: If it cannot, because the buffer was not finite before. What
+            is not finite afterwards is a model that has diverged, and comes out so.
+    """
+    if not factor:
+        return torch.zeros_like(change)  # 0 x infinity would not be
+    if torch.isfinite(change.sum()) or torch.isfinite(change).all():
+        return change
+    before, now = _flat([home.place]), _flat([home.now])
+    same = (before == now) | (before.isnan() & now.isnan())
+    if not (before.isfinite() | same).all():
+        problem = "changes from a value that is not finite"
+        advice = "to begin with a finite number: such changes cannot be added up"
+        raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+    return torch.where(same, torch.zeros_like(change), change)
+
+
+def _limbs(home: _Home, change: Tensor) -> Tensor:
+    """Return whole numbers as numbers below 1024, lowest first: (limbs x numbers,).
+
+    Messages may be float32, which has no room for whole numbers above 2^24, and
+    decoding a sum may cost it some of that.
+    """
+    limbs, rest = list[Tensor](), change
+    for _ in range(_LIMBS - 1):
+        limbs.append(rest % _BASE)
+        rest = rest.div(_BASE, rounding_mode="floor")
+    if (rest.abs() > _BASE).any():
+        problem = f"changes by {change.abs().max().item():,} in a part"
+        advice = f"{_BASE**_LIMBS:,} at most, so that it can be added up exactly"
+        raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+    if home.rule == "mean":
+        return torch.cat([*limbs, rest, _mark(change)])
+    return torch.cat([*limbs, rest])
+
+
+def _mark(change: Tensor) -> Tensor:
+    """Return a number by which to tell changes apart, (1,).
+
+    The mean of the parts' marks is the mark of their mean change only if all parts
+    have changed alike.
+    """
+    return torch.tensor([0.5 + (digest_of(change) >> 48) / 65536], dtype=torch.float64)
+
+
+def _joined(home: _Home, by: Tensor) -> Tensor:
+    """Return the whole numbers that limbs make, which may be sums or means of some.
+
+    Raises:
+        InvalidScenario: If they are means, and parts have not changed alike.
+    """
+    size = home.own.numel()
+    limbs = torch.split(by[: _LIMBS * size].round().long(), size)
+    change = torch.stack([limb * _BASE**i for i, limb in enumerate(limbs)]).sum(0)
+    if home.rule == "mean" and abs(float(by[-1] - _mark(change))) > _ALIKE:
+        problem = "counts, and not alike in all parts of a step"
+        advice = f'Job(buffers={{"{home.name}": "sum"}}), or "first"'
+        raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+    return change
 
 
 def _wide(buffer: Tensor) -> Tensor:

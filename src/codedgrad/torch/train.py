@@ -13,7 +13,7 @@ gradient of the whole step from whoever is fast enough, and puts it into `p.grad
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +37,7 @@ from codedgrad.torch.checkpoint import generators, restore_generators
 from codedgrad.torch.flat import Flat
 from codedgrad.torch.folder import Checkpoints, Folder
 from codedgrad.torch.job import Job
+from codedgrad.torch.notes import Knobs
 from codedgrad.torch.progress import Bar
 from codedgrad.torch.report import Report, report_of
 from codedgrad.torch.stopping import Stopping
@@ -170,8 +171,6 @@ class Coded:
         scheme: Who computes what.
         step: The number of the step in hand, or else of the next one.
         report: Of the last step; None before the first.
-        knobs: Values that reach a loss which has a parameter `knobs`, by name, from
-            the next `backward` on; they are in checkpoints.
     """
 
     def __init__(
@@ -187,7 +186,6 @@ class Coded:
         self._work = self._make()
         self.model: nn.Module = self._work.job.model
         self.scheme = scheme
-        self.knobs = self._flat.notes.knobs
         self.step = 0
         self.report: Report | None = None
         self._progress = progress
@@ -312,6 +310,21 @@ class Coded:
         return self.report
 
     @property
+    def knobs(self) -> Knobs:
+        """Values that reach a loss which has a parameter `knobs`, by name.
+
+        They do from the next `backward` on, and are in checkpoints.
+        """
+        return self._flat.notes.knobs
+
+    @knobs.setter
+    def knobs(self, values: Mapping[str, Any]) -> None:
+        fresh = Knobs()
+        fresh.update(values)  # refuses what cannot be one before anything has changed
+        self.knobs.clear()
+        self.knobs.update(fresh)
+
+    @property
     def record(self) -> Record | None:
         """All that was seen of the last step; None before the first.
 
@@ -417,8 +430,8 @@ class Coded:
     def _get_sum(self) -> Sum:
         """Publish what the model is, and wait for the sum of the step."""
         flat, samples = self._flat, self._work.parts.total(self.step)
-        changed = flat.gather()
         try:
+            changed = flat.gather()
             return self._driver.step(
                 flat.vector.numpy(), self.step, changed=changed, samples=samples
             )

@@ -42,7 +42,7 @@ _NUMBERS = 1024  # of every tensor, by which initial parameters are compared
 _ADVICE = (
     "let every worker see the same files in the same order (sort directory listings), "
     "and seed what the job draws; or give the Job verify_data=False, if samples are "
-    "meant to differ"
+    "meant to differ, or differ in their last digits because hosts do"
 )
 
 in_training: set[nn.Module] = set()
@@ -136,20 +136,17 @@ class Workload:
         # only at the root does anybody else draw numbers
         with quietly() if in_training else one_thread(), self._own_gradients():
             try:
-                loss = self._compute(parameters, part, step, coefficient, out, add)
+                self._compute(parameters, part, step, coefficient, out, add)
             except BaseException:
                 self._loaded = None  # the model may be anything now
                 self.flat.forget()
                 raise
-        is_first = part == self._first_part(step)
-        scalars = self._scalars(loss, is_first) * coefficient
-        tail = self.layout.gradient
-        out[tail:] = out[tail:] + scalars if add else scalars
-        self.flat.put_back()
 
     def describe(self, part: int, step: int) -> str:
         """Return the samples of a part at a step, in words."""
         numbers = self.parts.indices(part, step).tolist()
+        if not numbers:
+            return "no samples"
         if len(numbers) == 1:
             return f"sample {numbers[0]}"
         more = len(numbers) - _LISTED
@@ -200,14 +197,17 @@ class Workload:
         coefficient: float,
         out: NDArray[Any],
         add: bool,
-    ) -> Loss:
-        is_first = self._load(parameters, step)
+    ) -> None:
+        is_loaded = self._load(parameters, step)
         seed_everything(self._seed, step, part)
         begun = time.perf_counter()
         loss = self._forward(self.parts.indices(part, step), step)
         self._backward(loss, coefficient, torch.from_numpy(out), add)
-        self.flat.check(time.perf_counter() - begun, is_first)
-        return loss
+        self.flat.check(time.perf_counter() - begun, is_loaded)
+        scalars = self._scalars(loss, part == self._first_part(step)) * coefficient
+        tail = self.layout.gradient
+        out[tail:] = out[tail:] + scalars if add else scalars
+        self.flat.put_back()
 
     def _load(self, parameters: NDArray[Any], step: int) -> bool:
         """Let the model be what was published, once a step; return whether it was."""
