@@ -17,6 +17,7 @@ Exit code 1 if an aim is missed.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -296,6 +297,7 @@ def main() -> int:
 if __name__ == "__main__":
     if not ONE_THREAD.items() <= os.environ.items():  # numpy has read it: once more
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_THREAD)
+    logging.getLogger("codedgrad").setLevel(logging.ERROR)  # it kills workers itself
     elif sys.argv[1:2] == ["--gloo"]:
         gloo_rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:

@@ -44,7 +44,7 @@ def test_a_stamp_is_the_sum_of_the_entries_and_a_bound_of_their_absolute_ones(
     wide = row[: len(numbers)].astype(np.float64)
     exact = math.fsum(wide)
     assert abs(float(row[-2]) - exact) <= 4 * eps * np.abs(wide).sum()
-    assert float(row[-1]) == pytest.approx(np.abs(wide).sum(), rel=100 * eps)
+    assert np.abs(wide).sum() <= float(row[-1]) <= 2 * np.abs(wide).sum()
     assert not is_off(row, -2, entries(row, len(numbers)), 1)
 
 
