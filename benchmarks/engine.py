@@ -297,8 +297,10 @@ def main() -> int:
 if __name__ == "__main__":
     if not ONE_THREAD.items() <= os.environ.items():  # numpy has read it: once more
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_THREAD)
-    logging.getLogger("codedgrad").setLevel(logging.ERROR)  # it kills workers itself
     elif sys.argv[1:2] == ["--gloo"]:
         gloo_rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
+        logging.getLogger("codedgrad").setLevel(
+            logging.ERROR
+        )  # it kills workers itself
         sys.exit(main())
