@@ -22,6 +22,7 @@ from codedgrad.core import (
     TimerFired,
 )
 from codedgrad.engines import Driver, Replayed
+from codedgrad.engines.checks import token_of_step
 from codedgrad.errors import StepGivenUp
 from codedgrad.jobs import Layout, NumpyJob
 from codedgrad.schemes import uncoded
@@ -54,7 +55,8 @@ class Late:
 
     def start(self, *_: Any, **__: Any) -> None: ...
 
-    def publish(self, step: int, parameters: Any, changed: Any = None) -> None: ...
+    def publish(self, step: int, parameters: Any, changed: Any = None) -> None:
+        self._step = step
 
     def give(self, order: Order) -> None:
         assert isinstance(order, Assign)
@@ -70,7 +72,9 @@ class Late:
         self._waiting.clear()
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> Any:
-        return np.zeros(LAYOUT.row)
+        row = np.zeros(LAYOUT.row)
+        row[-4] = token_of_step(self._step, 3)  # as if all parts were there
+        return row
 
     def compare(self, messages: Sequence[int]) -> Any: ...
 

@@ -219,7 +219,7 @@ def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again()
     None
 ):
     rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
-    row = np.arange(7.0)
+    row = np.arange(9.0)
     rows.give(Segment(0, 1, (0,), (1.0,)), message=0)
     rows.arrived(0, (row,), lent=True)
     rows.sent(1, 0, ((0, 1),))
@@ -231,7 +231,7 @@ def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again()
 
 def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> None:
     rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
-    row = np.arange(7.0)
+    row = np.arange(9.0)
     rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
     rows.expect(7, 0, (0,))
     for message in (0, 7):

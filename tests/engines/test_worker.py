@@ -292,7 +292,8 @@ def test_a_delay_ends_when_its_part_is_abandoned_if_that_is_wanted() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_finite_is_what_has_no_nan_and_no_infinity_however_large(dtype: str) -> None:
     huge = np.finfo(dtype).max
-    assert is_finite(np.array([0.0, 1.0, -2.0], dtype))
-    assert is_finite(np.array([huge, -huge, huge], dtype))  # squares overflow
+    checks = [np.nan] * 4  # which are not looked at
+    assert is_finite(np.array([0.0, 1.0, -2.0, *checks], dtype))
+    assert is_finite(np.array([huge, -huge, huge, *checks], dtype))  # squares overflow
     for bad in (np.nan, np.inf, -np.inf):
-        assert not is_finite(np.array([huge, bad, 1.0], dtype))
+        assert not is_finite(np.array([huge, bad, 1.0, *checks], dtype))

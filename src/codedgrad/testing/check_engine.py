@@ -36,7 +36,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Engine, FaultPlan
-from codedgrad.errors import StepGivenUp, Violation
+from codedgrad.errors import StepGivenUp, Violation, WrongSum
 from codedgrad.jobs import Job, Layout
 from codedgrad.schemes import coded_reduce, cyclic, fractional, uncoded
 from codedgrad.testing.comparing import Comparing
@@ -213,7 +213,10 @@ def _start(
 
 def _step(driver: Driver, scheme: Scheme, step: int) -> tuple[int, ...]:
     parameters = np.full(_LENGTH, float(step))
-    sum_ = driver.step(parameters)
+    try:
+        sum_ = driver.step(parameters)
+    except WrongSum as error:
+        raise Violation(_RIGHT, f"{scheme.name}, {error}") from None
     parameters[:] = -1.0  # whoever reads it from here on reads the wrong one
     _check_sum(sum_.vector, scheme, step)
     return sum_.report.heard
