@@ -46,6 +46,7 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/coordinator.py
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/publish.py
 	$(BIN)/python benchmarks/stragglers.py
 	$(BIN)/python benchmarks/ddp.py
 	$(BIN)/python benchmarks/dynamic.py

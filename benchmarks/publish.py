@@ -134,5 +134,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     stepping(looking())
     checking()
-    print("all met" if not missed else "an aim is missed")
+    print("all met" if not missed else "MISSED an aim")
     sys.exit(bool(missed))
