@@ -99,8 +99,9 @@ def stamp(row: NDArray[Any], gradient: int, token: Token) -> bool:
             total += float(block.sum())
             squares += float(np.dot(block, block))
         scale = math.sqrt(gradient * squares)
-        if squares < _TINY:
-            scale = float(np.abs(row[:gradient]).sum())
+        if squares < _TINY:  # numbers x the largest, which needs no memory, either
+            numbers = row[:gradient]
+            scale = gradient * max(float(numbers.max()), -float(numbers.min()))
         row[-4:] = token.value, token.absolute, total, scale
     is_scalar_finite = bool(np.isfinite(row[gradient:_TOKEN]).all())
     if math.isfinite(squares):
