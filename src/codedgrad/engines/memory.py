@@ -56,7 +56,7 @@ class Shape(Struct, frozen=True):
     Attributes:
         workers: How many have rows of their own.
         places: Rows of each; they come first.
-        rows: All rows, with those that somebody else fills for a worker to read.
+        rows: All rows, with those that an agent fills for its worker to read.
         versions: Of the parameters.
         parameters: Numbers in a version.
         message: Numbers in a row.

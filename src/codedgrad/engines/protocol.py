@@ -112,7 +112,8 @@ class Engine(Protocol):
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages, (layout.row,); valid until the next.
 
-        Behind what jobs write are two numbers by which it is checked; see `checks`.
+        Behind what jobs write are four numbers by which the driver checks it; see
+        `checks`.
         """
         ...
 

@@ -66,7 +66,7 @@ class Shared:
     def attach(
         cls, fd: int, size: int, *, read_only: bool = False, offset: int = 0
     ) -> Shared:
-        """Return the memory behind a descriptor that somebody else made.
+        """Return the memory behind a descriptor that another process made.
 
         Args:
             fd: The descriptor.

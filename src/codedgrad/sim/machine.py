@@ -51,7 +51,7 @@ class Machine:
         return not self.drain and self.latency == 0.0 and self.network is None
 
     def patience(self, times: Times, scheme: Scheme) -> Patience:
-        """Return a patience that outlasts whoever is alive in `times`, and a budget.
+        """Return a patience that outlasts every worker alive in `times`, and a budget.
 
         Its plans look again on the same scale: nobody who is alive is called silent.
         """

@@ -47,9 +47,8 @@ __all__ = ["Batches", "Parts"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
-SHARDS, ORDERS, EPOCHS, CHECKED = range(
-    4
-)  # what randomness is for: no two share a stream
+# What random numbers are drawn for: each use has a stream of its own.
+SHARDS, ORDERS, EPOCHS, CHECKED = range(4)
 MAP_STYLE = "a Dataset with __len__ and __getitem__, or tensors of equal lengths"
 
 

@@ -78,7 +78,7 @@ class _Home:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether it is a cache of another kind now, and nobody's concern."""
+        """Whether a forward pass has put another kind of tensor in a cache's place."""
         now = self.buffers.get(self.key)
         kind = None if now is None else (now.shape, now.dtype, now.device)
         own = self.own
@@ -123,7 +123,7 @@ class _Table:
 
     @property
     def is_other(self) -> bool:
-        """Whether there is a buffer that was not, but for caches."""
+        """Whether the module has a buffer that the job did not make, but for caches."""
         if len(self._buffers) == self._count and not any(
             self._buffers.get(name) is not None for name in self._nones
         ):

@@ -436,7 +436,7 @@ class Coded:
                 flat.vector.numpy(), self.step, changed=changed, samples=samples
             )
         except BaseException:
-            flat.lose_track()  # who knows what was published
+            flat.lose_track()  # the engine may not have taken what has changed
             raise
 
     def _take(self, sum_: Sum) -> None:

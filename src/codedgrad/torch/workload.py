@@ -138,7 +138,7 @@ class Workload:
             try:
                 self._compute(parameters, part, step, coefficient, out, add)
             except BaseException:
-                self._loaded = None  # the model may be anything now
+                self._loaded = None  # the part has left the model half changed
                 self.flat.forget()
                 raise
 
