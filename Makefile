@@ -47,6 +47,8 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/publish.py
+	$(BIN)/python benchmarks/checkpoint.py
+	$(BIN)/python benchmarks/resume.py
 	$(BIN)/python benchmarks/stragglers.py
 	$(BIN)/python benchmarks/ddp.py
 	$(BIN)/python benchmarks/dynamic.py

@@ -8,12 +8,14 @@ CodedgradError
 ├── InvalidDelays      (also ValueError)  a delay model or recording that cannot be
 ├── InvalidScheme      (also ValueError)  a scheme, or a stop rule, that cannot be
 ├── InvalidScenario    (also ValueError)  a key of a scenario that will not do
+│   └── FolderInUse                       a run's folder that another root holds
 ├── InvalidOption      (also ValueError)  a word of the command line that will not do
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
 ├── InvalidCheckpoint  (also ValueError)  a state no checkpoint holds, or no such file
 ├── EngineFailed       (also RuntimeError) processes or memory that cannot be had
 ├── JobFailed          (also RuntimeError) the user's code raised, or ended its worker
 ├── StepGivenUp        (also RuntimeError) a step that ended without a sum
+├── LockLost           (also RuntimeError) a run's folder that another root has taken
 ├── WrongSum           (also RuntimeError) a sum that its messages do not add up to
 ├── Violation          (also AssertionError) a code, scheme or engine breaks a rule
 └── ProtocolError      (also RuntimeError) a mistake of ours: a driver's or a scheme's
@@ -30,6 +32,7 @@ __all__ = [
     "BrokenPlan",
     "CodedgradError",
     "EngineFailed",
+    "FolderInUse",
     "IllConditioned",
     "InvalidCheckpoint",
     "InvalidCode",
@@ -40,6 +43,7 @@ __all__ = [
     "InvalidScheme",
     "InvalidTrace",
     "JobFailed",
+    "LockLost",
     "ProtocolError",
     "StepGivenUp",
     "StuckStep",
@@ -193,6 +197,10 @@ class InvalidScenario(CodedgradError, ValueError):
         return f"{self.where}: {self.problem}; try {self.advice}"
 
 
+class FolderInUse(InvalidScenario):
+    """The folder of a run has a root already, and that root is alive."""
+
+
 class InvalidTrace(CodedgradError, ValueError):
     """A file that is not a trace, or cannot be read as one.
 
@@ -225,6 +233,10 @@ class InvalidCheckpoint(CodedgradError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
+
+
+class OtherVersion(InvalidCheckpoint):
+    """A checkpoint is whole, and of a codedgrad that counts its steps otherwise."""
 
 
 class EngineFailed(CodedgradError, RuntimeError):
@@ -282,6 +294,23 @@ class StepGivenUp(CodedgradError, RuntimeError):
 
     def __str__(self) -> str:
         return f"step {self.step} was given up: {self.reason}"
+
+
+class LockLost(CodedgradError, RuntimeError):
+    """A root no longer holds its run's folder, so it must not write to it any more.
+
+    Attributes:
+        path: The folder.
+        problem: Who holds it, or why that is not known, and what to do.
+    """
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
 
 
 class WrongSum(CodedgradError, RuntimeError):

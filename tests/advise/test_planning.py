@@ -426,7 +426,9 @@ def test_a_worker_that_was_gone_is_taken_at_its_median(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_run_is_read_by_its_trace(tmp_path: Path) -> None:
     x = np.ones((4, 2)) * [1.0, 2.0]
-    trace_of("uncoded", Times(np.zeros(x.shape), x), tmp_path)
+    (tmp_path / "trace").mkdir()
+    trace_of("uncoded", Times(np.zeros(x.shape), x), tmp_path / "trace")
+    (tmp_path / "trace" / "trace.jsonl").rename(tmp_path / "trace/0001-00000000.jsonl")
     write_manifest(
         tmp_path,
         Manifest(

@@ -52,8 +52,8 @@ def traces(run: Run, tmp_path: Path) -> list[Path]:
 def folder(traces: list[Path], tmp_path: Path) -> Path:
     """The folder of a run, around one of those traces."""
     path = tmp_path / "run"
-    path.mkdir()
-    (path / "trace.jsonl").write_bytes(traces[1].read_bytes())
+    (path / "trace").mkdir(parents=True)
+    (path / "trace" / "0001-00000000.jsonl").write_bytes(traces[1].read_bytes())
     manifest = Manifest(
         scheme="fractional(tolerance=1)",
         workers=4,
@@ -133,7 +133,7 @@ def test_time_lines_and_scalars_are_written_too(
 
 
 def test_a_run_without_steps_has_a_page(run: Run, folder: Path) -> None:
-    trace = folder / "trace.jsonl"
+    [trace] = (folder / "trace").iterdir()
     trace.write_bytes(trace.read_bytes().splitlines(keepends=True)[0])
     (folder / "steps.jsonl").unlink()
     shown = run("report", folder)
@@ -191,9 +191,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2_and_nothing_is_written(
     [
         ("run.json", "{", "does not describe a run"),
         ("run.json", '{"kind": 3}', "does not describe a run"),
-        ("trace.jsonl", "", "is empty"),
-        ("trace.jsonl", "{}\n{}\n", "is not a trace"),
-        ("steps.jsonl", "nothing\n", "line 1 is no step"),
     ],
 )
 def test_a_run_that_is_damaged_leaves_the_old_page(
@@ -206,6 +203,19 @@ def test_a_run_that_is_damaged_leaves_the_old_page(
     assert (shown.code, shown.out) == (2, "")
     assert why in shown.err
     assert (folder / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", "{}\n{}\n"])
+def test_a_run_whose_trace_is_damaged_has_a_page_of_its_figures(
+    run: Run, folder: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    [trace] = (folder / "trace").iterdir()
+    spoil(trace, text)
+    shown = run("report", folder)
+    assert shown.code == 0
+    assert "Its trace is missing: who was late, and what that cost, is" in shown.out
+    assert "has no trace: who was late is not known" in caplog.text
+    assert "Its trace is missing" in (folder / "report.html").read_text()
 
 
 def test_help_says_what_is_measured_and_gives_an_example(run: Run) -> None:

@@ -39,7 +39,7 @@ def test_every_scheme_is_listed_with_its_options_and_a_line(run: Run) -> None:
     assert shown.code == 0
     for name in SCHEMES:
         assert f"\n{name}" in "\n" + shown.out
-    assert "cyclic(tolerance, rule=decodable, pieces=1)" in shown.out
+    assert "cyclic(tolerance, rule=decodable, pieces=1, parts=None)" in shown.out
     assert "Any TOLERANCE workers may be late" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
 

@@ -96,8 +96,8 @@ def test_a_trace_and_the_folder_around_it_tell_the_same(
     assert shown.code == 0
     assert shown.out.startswith("worker 0 is 9.97 times as slow as the others, always")
     folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "trace.jsonl").write_bytes(trace.read_bytes())
+    (folder / "trace").mkdir(parents=True)
+    (folder / "trace" / "0001-00000000.jsonl").write_bytes(trace.read_bytes())
     manifest = Manifest(
         scheme="uncoded", workers=4, parts=4, engine="local", seed=0, samples=100,
         batch_size=10, steps_per_epoch=10,

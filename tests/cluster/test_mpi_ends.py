@@ -190,3 +190,40 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     [said] = job.said
     assert re.fullmatch(sentence, said), said
     assert job.is_all_gone()
+
+
+WARNED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from torch import nn
+import codedgrad as cg
+from mpi_inside import tell
+
+def job():
+    x = torch.randn(24, 3)
+    return cg.torch.Job(nn.Linear(3, 1), nn.MSELoss(), (x, x[:, :1]), batch_size=8)
+
+engine = cg.engines.Mpi()
+with cg.torch.train(
+    job, scheme="uncoded", workers=2, engine=engine, run_dir="run",
+    checkpoints=cg.torch.Checkpoints(seconds=None),
+) as coded:
+    for step in coded.steps(10**6):
+        coded.backward()
+        if step == 3:
+            tell("ready", True)
+        if any(Path("run/checkpoints").glob("*")) and step > 3:
+            break
+    tell("ended", [list(engine.lives), coded.step])
+"""
+
+
+def test_a_warning_to_mpirun_makes_a_checkpoint_and_ends_no_process(jobs: Any) -> None:
+    """It passes the signal on to all processes of the job."""
+    job = jobs.mpirun(WARNED, 3)
+    assert job.answer("ready")
+    job.signal(signal.SIGUSR1)
+    assert job.wait() == 0, job.err
+    lives, _ = job.answer("ended")
+    assert lives == [1, 1]

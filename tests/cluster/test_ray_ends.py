@@ -310,7 +310,8 @@ def outcome(folder: Path) -> tuple[object, ...]:
     """Return all that a run has come to, to the last bit, but for its times."""
     newest = Shelf(folder / "checkpoints").newest()
     assert newest is not None
-    structure, tensors = flatten(newest[1])
+    told = ("seconds", "learnt", "manifest")  # of how it came about
+    structure, tensors = flatten({k: v for k, v in newest[1].items() if k not in told})
     bits = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
     return structure, bits, [(line.step, line.loss) for line in read_run(folder).steps]
 

@@ -14,18 +14,21 @@ from codedgrad.core import (
     Event,
     MessageArrived,
     MessagesCompared,
+    Patience,
     Scheme,
     Segment,
     StepStarted,
 )
 from codedgrad.core.estimators import Likeness
 from codedgrad.engines import Driver, Engine, Here, Local, Replayed
+from codedgrad.engines.drive import header_of
 from codedgrad.engines.memory import Memory, Private, Shape
 from codedgrad.engines.rows import Rows, inner_products
 from codedgrad.jobs import Layout, NumpyJob
 from codedgrad.schemes import bernoulli, cyclic, uncoded
 from codedgrad.testing import Comparing, Everything
 from codedgrad.trace import Entry, Recorder, read, replay
+from codedgrad.trace.metrics import rebuilt
 
 SIZE = 7
 STEPS = 4
@@ -56,7 +59,7 @@ def drive(
     engine: Engine,
     trace: Path | None = None,
     steps: Sequence[int] = range(STEPS),
-    past: Sequence[Event] = (),
+    past: Sequence[Entry] = (),
     x: np.ndarray | None = None,
     dtype: str = "float64",
 ) -> Ran:
@@ -69,11 +72,17 @@ def drive(
         for recorder in recorders:
             recorder(event, commands)
 
-    driver = Driver(engine, scheme, job.layout, watch=watch, past=past)
+    header = header_of(engine, scheme, Patience())
+    history = rebuilt(header, past, scheme, header.patience)
+    earlier = past[-1].event.at if past else 0.0
+    driver = Driver(
+        engine, scheme, job.layout, watch=watch, history=history, earlier=earlier
+    )
     if trace is not None:
-        goes_on, first = bool(past), steps[0]
-        header = driver.header()
-        recorders.append(Recorder(trace, header, append=goes_on, before=first))
+        trace.unlink(missing_ok=True)
+        recorders.append(Recorder(trace, header))
+        for entry in past:
+            recorders[0](entry.event, entry.commands)
     ran = Ran(entries, [], driver)
     x = np.zeros(SIZE, dtype) if x is None else x
     try:
@@ -190,7 +199,7 @@ def test_a_replayed_run_tells_every_comparison_once_to_the_last_bit(
 
 def test_a_run_that_goes_on_has_learnt_what_the_one_before_had(path: Path) -> None:
     ran, first = drive(ASKING, Here(), path), STEPS - 1
-    past = [entry.event for entry in read(path).before(first)]
+    past = read(path).before(first)
     again = drive(
         ASKING, Here(), path, range(first, STEPS + 2), past, ran.parameters[first]
     )
@@ -215,7 +224,7 @@ def test_a_run_that_was_killed_before_it_could_tell_goes_on_without(
     path.write_bytes(b"".join(lines[:last]))
     trace = read(path)
     assert trace.entries[-1].ends_step
-    past = [entry.event for entry in trace.before(STEPS)]
+    past = trace.before(STEPS)
     again = drive(ASKING, Here(), path, [STEPS], past, ran.parameters[STEPS])
     told = [bool(r.products) for r in again.driver.coordinator.history.records]
     assert told == [True] * (STEPS - 1) + [False, True]

@@ -14,6 +14,7 @@ from codedgrad.errors import InvalidScheme
 from codedgrad.jobs import NumpyJob, Training, single_process
 from codedgrad.schemes import (
     Coded,
+    auto,
     bernoulli,
     cyclic,
     dynamic,
@@ -27,6 +28,10 @@ EXACT: list[Scheme] = [
     *(scheme for scheme in EXAMPLES if scheme.exact),
     cyclic(8, 3),
     Everything(5, each=3),
+    cyclic(5, 1, parts=12),  # blocks of two and of three parts
+    cyclic(5, 1, parts=2),  # a worker without any
+    auto(4, parts=11),
+    auto(4, parts=3, copies=2),
 ]
 
 

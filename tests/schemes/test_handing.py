@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from codedgrad.schemes.handing import Layout
 
-EVERYWHERE = Layout(workers=3, pieces=4, copies=3)
-RING = Layout(workers=4, pieces=2, copies=2)
+EVERYWHERE = Layout(workers=3, parts=12, copies=3)
+RING = Layout(workers=4, parts=8, copies=2)
 
 
 def relisted(
@@ -63,7 +63,7 @@ def test_on_a_ring_those_before_an_owner_hold_its_parts() -> None:
 
 @pytest.mark.parametrize("copies", range(1, 6))
 def test_holders_are_those_with_whom_a_part_is_placed(copies: int) -> None:
-    layout = Layout(workers=5, pieces=3, copies=copies)
+    layout = Layout(workers=5, parts=15, copies=copies)
     for part in range(15):
         holders = layout.holders(part)
         assert holders[0] == layout.owner(part)
@@ -78,7 +78,7 @@ def test_the_level_of_a_layout_knows_who_holds_what() -> None:
     found = RING.level(free, pace, waiting, under_way, ends)  # 3 holds 0, 1, 6, 7
     assert found.end == pytest.approx(3.0)
     assert found.late.tolist() == [True, False]
-    same = Layout(4, 2, 4).level(free, pace, waiting, under_way, ends)
+    same = Layout(4, 8, 4).level(free, pace, waiting, under_way, ends)
     assert same.end == pytest.approx(3.0)
     of_another = RING.level(free, pace, [2, 3], under_way, ends)
     assert of_another.end == pytest.approx(10.0)  # 0 and 1 hold them
@@ -95,11 +95,11 @@ def test_the_level_of_a_layout_knows_who_holds_what() -> None:
 def lists(draw: st.DrawFn) -> tuple:
     """Draw queues as they may be, what nobody has, and who is there."""
     n = draw(st.integers(1, 5))
-    layout = Layout(n, draw(st.integers(1, 3)), draw(st.integers(1, n)))
+    layout = Layout(n, draw(st.integers(1, 3 * n)), draw(st.integers(1, n)))
     gone = draw(st.sets(st.integers(0, n - 1), max_size=n - 1))
     queues: list[list[int]] = [[] for _ in range(n)]
     out: tuple[list[int], ...] = ([], [], [])  # orphans, copies, last
-    for part in draw(st.permutations(range(n * layout.pieces))):
+    for part in draw(st.permutations(range(layout.parts))):
         where = draw(st.sampled_from([*layout.holders(part), -1, -2, -3, -4]))
         if where >= 0 and where not in gone:
             queues[where].append(part)
@@ -243,7 +243,7 @@ def test_the_shortest_chain_is_taken() -> None:
 
 
 def test_of_several_with_room_the_first_to_be_through_gets_a_part() -> None:
-    three = Layout(workers=4, pieces=2, copies=3)
+    three = Layout(workers=4, parts=8, copies=3)
     queues = [[], [], [4, 5], []]
     assert relisted(three, queues, [1, 1, 1, 1], free=(0.0, 0.5, 0.0, 0.0)) == [
         [5],

@@ -84,7 +84,7 @@ class Known:
 
     def __init__(self, layout: Layout, forecast: Forecast, early: bool = True) -> None:
         self.workers = layout.workers
-        self.parts = layout.workers * layout.pieces
+        self.parts = layout.parts
         self.placement = layout.placement
         self.tolerance = layout.copies - 1
         self._plan = layout, forecast, early
@@ -107,7 +107,7 @@ class Table:
         early: bool = True,
         **options: object,
     ) -> None:
-        layout = Layout(workers, pieces, copies or workers)
+        layout = Layout(workers, workers * pieces, copies or workers)
         scheme = Known(layout, expected(layout, **options), early)
         self.coordinator = Coordinator(scheme, Capabilities(rows_per_worker=rows))
         self.wake = math.inf
@@ -1029,7 +1029,7 @@ def test_more_copies_help_where_a_part_is_with_nobody_else() -> None:
 def expects(took: float, **options: object) -> float:
     """Return when worker 0, of which nothing was heard, should be done with a part."""
     table = Table(2, 2, **options)
-    layout = Layout(2, 2, 2)
+    layout = Layout(2, 4, 2)
     hands = Hands(expected(layout, **options), 2)
     state = table.state
     hands.give(state, 0, 0, (0, 1))

@@ -1,6 +1,6 @@
 """Schemes that learn: a worker is killed, and then the root, on the way.
 
-What they have learnt is in no checkpoint. It must come back from the trace, or a run
+What they have learnt comes back from the last steps that a checkpoint holds, or a run
 that goes on would ask for other parts than a replay of its trace does.
 """
 
@@ -25,7 +25,6 @@ from codedgrad.schemes import build
 from codedgrad.torch import Checkpoints, Job
 from codedgrad.torch.checkpoint import Shelf
 from codedgrad.trace import Trace, read_run, replay
-from codedgrad.trace.runs import TRACE
 
 TOTAL, KILLED, EVERY = 14, 10, 4  # steps; the root is killed in step 10
 
@@ -148,7 +147,7 @@ def test_a_run_that_learns_goes_on_and_replays_to_the_last_bit(
     newest = Shelf(second / "checkpoints").newest()
     assert newest is not None
     assert bits(newest[1]["model"]) == model
-    assert train(case, Replayed(second / TRACE)) == model
+    assert train(case, Replayed(second)) == model
 
 
 class Unstarted(Local):

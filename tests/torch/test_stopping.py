@@ -1,19 +1,23 @@
-"""Ctrl-C, SIGTERM and errors leave a whole step behind, and nothing else.
+"""Ctrl-C, SIGTERM and errors leave a whole step behind, and SIGUSR1 stops nothing.
 
 In this process signals are sent where it is known what the root is doing. Some roots
 are processes of their own: this file is their script.
 """
 
+import errno
+import json
 import os
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -27,14 +31,14 @@ from torch.nn import functional as F
 
 import codedgrad as cg
 from codedgrad.core import Command, Event, MessageArrived, Patience, StepStarted
-from codedgrad.engines import FaultPlan, Local
+from codedgrad.engines import FaultPlan, Here, Local
 from codedgrad.errors import InvalidScenario, StepGivenUp
 from codedgrad.schemes import uncoded
 from codedgrad.torch import Checkpoints, Job, checkpoint
 from codedgrad.torch.checkpoint import Shelf
 from codedgrad.torch.stopping import Stopping
 from codedgrad.torch.tree import flatten
-from codedgrad.trace import read_run, replay
+from codedgrad.trace import Lock, files, read_run, read_status, replay
 
 TOTAL = 8
 PATIENCE = 60.0  # seconds; only a hang takes so long
@@ -55,7 +59,7 @@ def train(
     folder: Path,
     look: Callable[[str, int], None] = nobody,
     *,
-    engine: Local | str = "here",
+    engine: Here | Local | str = "here",
     every: int = 3,
     leave: int = TOTAL,
     **options: Any,
@@ -76,6 +80,7 @@ def train(
         for seed in (torch.manual_seed, np.random.seed, random.seed):
             seed(coded.step)
         for step in coded.steps(TOTAL):
+            coded._folder._saver.finish()  # so that it is known what there is
             luck = torch.rand(()).item()
             look("begun", step)
             coded.backward()
@@ -92,7 +97,8 @@ def outcome(folder: Path) -> tuple[object, ...]:
     """Return all that a run has come to, to the last bit, but for its times."""
     newest = Shelf(folder / "checkpoints").newest()
     assert newest is not None
-    structure, tensors = flatten(newest[1])
+    told = ("seconds", "learnt", "manifest")  # of how it came about
+    structure, tensors = flatten({k: v for k, v in newest[1].items() if k not in told})
     bits = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
     return structure, bits, [(line.step, line.loss) for line in read_run(folder).steps]
 
@@ -152,10 +158,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """Let both signals have their usual effects, and see that they do afterwards."""
+    """Let the signals have their usual effects, and see that they do afterwards."""
     effects = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGUSR1: signal.SIG_DFL,
     }
     before = {number: signal.signal(number, how) for number, how in effects.items()}
     yield
@@ -283,16 +290,24 @@ def test_two_of_them_stop_it_at_once(
 
 def interrupt_second_write(patch: pytest.MonkeyPatch) -> None:
     """Let a signal come in the middle of the second checkpoint."""
-    save_file, times = checkpoint.save_file, count(1)
+    fill, times = files.fill, count(1)
 
-    def interrupted(*given: Any) -> None:
-        save_file(*given)
-        if next(times) == 2:
+    def interrupted(path: Path, *given: Any) -> None:
+        fill(path, *given)
+        if "step-" in path.name and next(times) == 2:
             signal.raise_signal(signal.SIGINT)
 
-    patch.setattr(checkpoint, "save_file", interrupted)
+    patch.setattr(files, "fill", interrupted)
 
 
+# A signal that another thread raises interrupts the main thread anywhere, also between
+# opening a file and what closes it; Python then closes the file by itself, and warns.
+ANYWHERE = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@ANYWHERE
 def test_a_signal_while_a_checkpoint_is_written_leaves_it_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,9 +315,10 @@ def test_a_signal_while_a_checkpoint_is_written_leaves_it_whole(
     with pytest.raises(KeyboardInterrupt):
         train(folder)
     monkeypatch.undo()
-    assert saved(folder) == [3, 6]  # written once more
+    assert saved(folder)[:2] == [3, 6]  # and of the step in which it was heard of
 
 
+@ANYWHERE
 def test_impatience_while_the_last_checkpoint_is_written_costs_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,26 +329,181 @@ def test_impatience_while_the_last_checkpoint_is_written_costs_it(
     assert saved(folder) == [3]
 
 
+# -- warnings --------------------------------------------------------------------------
+
+warn = send(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("moment", ["begun", "has its gradient", "is done"])
+def test_a_warning_is_heeded_at_once_or_at_the_end_of_the_step_and_stops_nothing(
+    folder: Path, whole: tuple[object, ...], moment: str
+) -> None:
+    seen: dict[str, list[int]] = {}
+
+    def look(now: str, step: int) -> None:
+        At(moment, 4, warn)(now, step)
+        if step == 4:
+            seen[now] = Shelf(folder / "checkpoints").steps()
+
+    train(folder, look)
+    is_at_once = moment == "begun"
+    assert seen["is done"] == ([3, 4] if is_at_once else [3])
+    assert saved(folder) == ([4, 7, 8] if is_at_once else [3, 5, 8])[-3:]
+    assert outcome(folder) == whole
+
+
+@pytest.mark.parametrize("kind", [StepStarted, MessageArrived])
+def test_a_warning_while_a_step_waits_is_heeded_there(
+    folder: Path, whole: tuple[object, ...], kind: type
+) -> None:
+    seen: list[list[int]] = []
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        if isinstance(event, kind) and event.step == 4:
+            signal.raise_signal(signal.SIGUSR1)
+            seen.append(Shelf(folder / "checkpoints").steps())
+
+    train(folder, watch=watch)
+    assert seen[0] == [3, 4]
+    assert outcome(folder) == whole
+
+
+@pytest.mark.parametrize("leave", [4, 5])
+def test_a_run_goes_on_from_what_a_warning_has_written(
+    folder: Path, leave: int
+) -> None:
+    """Ended in the step of the warning, or the next; the fixture goes on with it."""
+
+    def look(moment: str, step: int) -> None:
+        At("has its gradient", 4, warn)(moment, step)
+        At("has its gradient", leave, fail)(moment, step)
+
+    with pytest.raises(Oops):
+        train(folder, look)
+    assert saved(folder) == ([3] if leave == 4 else [3, 5])
+
+
+def test_a_warning_while_a_checkpoint_is_written_writes_no_second_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill, written = files.fill, list[str]()
+
+    def warned(path: Path, *given: Any) -> None:
+        if not path.name.startswith(".step-"):
+            return fill(path, *given)
+        signal.raise_signal(signal.SIGUSR1)  # the main thread handles it meanwhile
+        fill(path, *given)
+        signal.raise_signal(signal.SIGUSR1)
+        return written.append(path.name[1:26])
+
+    monkeypatch.setattr(files, "fill", warned)
+    train(folder)
+    # A warning that comes when a write is done asks for one more, of a later step.
+    steps = [int(name[5:13]) for name in written]
+    assert steps == sorted(set(steps))
+    assert (steps[0], steps[-1]) == (3, 8)
+
+
+def test_a_warning_to_a_run_without_a_folder_is_answered_and_ends_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with cg.torch.train(job, scheme="uncoded", workers=2, engine="here") as coded:
+        for step in coded.steps(3):
+            coded.backward()
+            At("", 1, warn)("", step)
+    assert coded.step == 3
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["checkpoint requested, but the run has no run_dir"]
+
+
+def test_sigterm_after_a_warning_stops_as_ever(folder: Path) -> None:
+    numbers = send(signal.SIGUSR1, signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        train(folder, At("has its gradient", 4, numbers))
+    assert saved(folder) == [3, 5]
+
+
+def test_a_warning_reaches_all_roots_of_the_main_thread(tmp_path: Path) -> None:
+    """Each writes where it may: the first has its gradient, the second has not."""
+    seen: list[list[list[int]]] = []
+
+    def look(moment: str, step: int) -> None:
+        At("first has its gradient", 4, warn)(moment, step)
+        if (moment, step) in (("is done", 4), ("begun", 5)):
+            shelves = [Shelf(tmp_path / n / "checkpoints") for n in ("first", "second")]
+            seen.append([shelf.steps() for shelf in shelves])
+
+    take_turns(tmp_path, look)
+    assert seen == [[[], [4]], [[5], [4]]]
+
+
+@pytest.mark.parametrize("moment", ["waits", "works"])
+def test_a_root_of_another_thread_heeds_a_warning_in_its_own(
+    tmp_path: Path, moment: str
+) -> None:
+    """While it waits for a worker that sleeps until the checkpoint is there, too."""
+    ready, warned = threading.Event(), threading.Event()
+    engine, faults = Local(), FaultPlan()
+    if moment == "waits":
+        faults.stop(0, 2, PATIENCE)
+    shelf = Shelf(tmp_path / "thread" / "checkpoints")
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        if isinstance(event, MessageArrived) and (event.step, event.worker) == (2, 1):
+            ready.set()
+
+    def look(now: str, step: int) -> None:
+        if moment == "works" and (now, step) == ("has its gradient", 2):
+            assert warned.wait(PATIENCE)
+
+    def in_a_thread() -> None:
+        train(
+            tmp_path / "thread", look, engine=engine, faults=faults, watch=watch,
+            every=100,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        opened(tmp_path / "main", stack)
+        trained = pool.submit(in_a_thread)
+        assert ready.wait(PATIENCE)
+        signal.raise_signal(signal.SIGUSR1)
+        warned.set()
+        wait_for(shelf.steps)
+        if moment == "waits":
+            assert shelf.steps() == [2]
+            os.kill(engine.pids[0], signal.SIGCONT)
+        trained.result(PATIENCE)
+    assert shelf.steps()[0] == (2 if moment == "waits" else 3)
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    """Look until it is so, or until a hang is called one."""
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 # -- whose signals ---------------------------------------------------------------------
 
 
-def handlers() -> tuple[Any, Any]:
-    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+def handlers() -> tuple[Any, ...]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    return tuple(signal.getsignal(number) for number in numbers)
 
 
 def test_signals_are_taken_for_the_time_of_a_run_and_given_back(folder: Path) -> None:
-    before, seen = handlers(), list[tuple[Any, Any]]()
+    before, seen = handlers(), list[tuple[Any, ...]]()
     train(folder, lambda moment, step: seen.append(handlers()))
     assert handlers() == before
     assert len({*seen}) == 1
-    assert before[0] not in seen[0]
-    assert before[1] not in seen[0]
+    assert not {*before} & {*seen[0]}
 
 
 @pytest.mark.parametrize("how", [signal.SIG_IGN, lambda *_: None, signal.SIG_DFL])
 def test_a_signal_that_has_another_effect_is_left_alone(folder: Path, how: Any) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if how is signal.SIG_DFL and number == signal.SIGTERM:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        if how is signal.SIG_DFL and number != signal.SIGINT:
             continue  # its usual one
         with_own = signal.signal(number, how)
         seen: list[Any] = []
@@ -360,7 +531,7 @@ def test_a_handler_that_the_user_sets_in_the_loop_stays(folder: Path) -> None:
 
 
 def test_in_a_thread_no_signal_is_taken(folder: Path) -> None:
-    before, seen = handlers(), list[tuple[Any, Any]]()
+    before, seen = handlers(), list[tuple[Any, ...]]()
     with ThreadPoolExecutor(1) as pool:
         look = lambda moment, step: seen.append(handlers())  # noqa: E731
         pool.submit(train, folder, look).result()
@@ -507,15 +678,22 @@ def test_signals_are_taken_until_the_last_root_is_closed(
     assert saved(tmp_path / str(1 - closed)) == [1]
 
 
+def unready() -> Stopping:
+    """Return what a root has that is in the middle of a step for ever."""
+    made = Stopping()
+    made.may_stop, made.save = lambda: False, fail
+    return made
+
+
 def test_a_root_that_was_dropped_holds_nobody_up(tmp_path: Path) -> None:
     with ExitStack() as stack:
         opened(tmp_path, stack)
-        dropped: list[Stopping] = [Stopping(lambda: False, fail)]
+        dropped: list[Stopping] = [unready()]
         dropped[0].install()
         del dropped[:]
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    Stopping(lambda: False, fail).install()
+    unready().install()
     with pytest.raises(KeyboardInterrupt):  # as ever, where all are gone
         signal.raise_signal(signal.SIGINT)
 
@@ -601,12 +779,14 @@ def be_root(folder: Path, moment: str) -> None:
     Args:
         folder: Of the run.
         moment: "waiting": worker 0 sleeps in step 4; "working": a signal comes after
-            the gradient of step 4.
+            the gradient of step 4; "stopped": worker 0 is stopped in step 4.
     """
     engine, faults = Local(), FaultPlan()
     look = nobody
     if moment == "waiting":
         faults.slow(0, 4, 1000.0)
+    elif moment == "stopped":
+        faults.stop(0, 4, 1000.0)
     else:
         look = At("has its gradient", 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -615,6 +795,92 @@ def be_root(folder: Path, moment: str) -> None:
             print(engine.nursery, flush=True)
 
     train(folder, look, engine=engine, faults=faults, watch=watch)
+    print(*engine.lives, flush=True)
+
+
+def test_a_warning_to_all_processes_of_a_job_ends_none_of_them(
+    tmp_path: Path, whole: tuple[object, ...]
+) -> None:
+    """As Slurm's does without `B:`; the step waits for a worker that is stopped."""
+    shelf = Shelf(tmp_path / "checkpoints")
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(tmp_path), "stopped"],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            nursery = int(process.stdout.readline())
+            workers = members(nursery)
+            assert len(workers) == 1 + 2  # with two workers
+            os.killpg(process.pid, signal.SIGUSR1)
+            for pid in workers:
+                os.kill(pid, signal.SIGUSR1)
+            wait_for(lambda: 4 in shelf.steps())
+            os.killpg(nursery, signal.SIGCONT)
+            assert process.wait(PATIENCE) == 0
+            lives = process.stdout.read().split()
+        finally:
+            process.kill()
+    assert lives == ["1", "1"]
+    assert outcome(tmp_path) == whole
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "preemption.md"
+
+
+def test_the_watcher_in_the_documents_warns_the_root(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    [watcher] = [block for block in blocks if "def warn" in block]
+    names: dict[str, Any] = {}
+    exec(watcher, names)
+    heard: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    for host in (socket.gethostname(), "another"):
+        status = {"pid": os.getpid(), "host": host}
+        (tmp_path / "status.json").write_text(json.dumps(status))
+        names["warn"](tmp_path)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    assert heard == [signal.SIGUSR1]
+
+
+@pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 143)], ids=["exec", "trap"])
+def test_the_batch_scripts_in_the_documents_pass_the_warning_on(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    """By `exec`, which ends when it is done; or to stop, and to be queued again."""
+    scripts = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    text = scripts[number].replace("source .venv/bin/activate\n", "")
+    text = text.replace("python train.py", f"{sys.executable} {__file__} run stopped")
+    (tmp_path / "job.sh").write_text(text)
+    queue = tmp_path / "scontrol"
+    queue.write_text('#!/bin/sh\necho "$@" > queued\n')
+    queue.chmod(0o755)
+    process = subprocess.Popen(
+        ["bash", "job.sh"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}",
+             "SLURM_JOB_ID": "7"},
+        preexec_fn=lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL),
+    )  # fmt: skip
+    shelf = Shelf(tmp_path / "run" / "checkpoints")
+    with process:
+        try:
+            assert process.stdout is not None
+            nursery = int(process.stdout.readline())
+            process.send_signal(signal.SIGUSR1)
+            wait_for(lambda: 4 in shelf.steps())
+            if code == 0:
+                os.killpg(nursery, signal.SIGCONT)
+            assert process.wait(PATIENCE) == code
+        finally:
+            process.kill()
+    assert (tmp_path / "queued").exists() == (code != 0)
+    assert shelf.steps()[-1] == (4 if code else TOTAL)
 
 
 @dataclass(frozen=True)
@@ -723,6 +989,98 @@ def test_a_root_that_was_stopped_goes_on(
     train(folder, engine=Local())
     assert outcome(folder) == whole
     assert replay(read_run(folder).trace, uncoded(2)) is None
+
+
+# -- signals at bad moments ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [None, signal.SIGTERM, signal.SIGINT])
+def test_a_sigterm_while_the_last_checkpoint_is_written_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, first: int | None
+) -> None:
+    """Schedulers send it twice; without a first one, the loop has just been left."""
+    fill = files.fill
+
+    def interrupted(path: Path, *given: Any) -> None:
+        fill(path, *given)
+        if path.name.startswith(".step-00000002"):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(files, "fill", interrupted)
+    stop = nobody if first is None else At("begun", 2, send(first))
+    with pytest.raises(SystemExit) as stopped:
+        train(folder, stop, leave=1 if first is None else TOTAL)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    monkeypatch.undo()
+    assert saved(folder) == [2]
+
+
+@pytest.mark.parametrize("when", ["starting", "closing"])
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGUSR1, None), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_while_a_run_starts_or_closes_ends_it_in_order(
+    tmp_path: Path, when: str, number: int, error: type[BaseException] | None
+) -> None:
+    class Slow(Here):
+        def start(self, *given: Any, **options: Any) -> None:
+            if when == "starting":
+                signal.raise_signal(number)
+            super().start(*given, **options)
+
+        def close(self) -> None:
+            if when == "closing":
+                signal.raise_signal(number)
+            super().close()
+
+    with pytest.raises(error) if error else nullcontext():
+        train(tmp_path, engine=Slow())
+    status = read_status(tmp_path)
+    assert status is not None
+    is_stopped = when == "starting" and error is not None
+    assert status.state == ("stopped" if is_stopped else "ended")
+    assert Shelf(tmp_path / "checkpoints").steps()[-1:] == [8] * (not is_stopped)
+    with Lock(tmp_path):  # it was released
+        pass
+
+
+@pytest.mark.parametrize("left", ["a full disk", "a folder that is another's"])
+def test_an_error_of_the_user_is_not_hidden_by_what_follows_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    left: str,
+) -> None:
+    def look(moment: str, step: int) -> None:
+        if (moment, step) == ("begun", 5):
+            if left == "a full disk":
+                monkeypatch.setattr(files, "fill", full)
+            else:
+                (tmp_path / "lock.json").unlink()
+            raise Oops
+
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(Oops):
+        train(tmp_path, look)
+    said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    wanted = "No space left" if left == "a full disk" else "lock.json was removed"
+    assert any(wanted in line for line in said)
+
+
+def test_a_step_that_the_loop_was_left_in_before_its_gradient_is_not_taken(
+    folder: Path,
+) -> None:
+    with cg.torch.train(
+        job, scheme="uncoded", workers=2, engine="here", run_dir=folder
+    ) as coded:
+        for step in coded.steps(8):
+            if step == 0:
+                break
+            coded.backward()
+    assert coded.step == 0
+    assert Shelf(folder / "checkpoints").steps() == []
 
 
 if __name__ == "__main__":

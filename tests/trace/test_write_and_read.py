@@ -1,5 +1,6 @@
 """A trace on disk: killed runs, torn and broken files, going on."""
 
+import gzip
 import json
 import os
 import pickle
@@ -198,72 +199,61 @@ def test_a_file_cut_at_any_byte_reads_back_to_its_last_whole_step(path: Path) ->
     assert torn_headers == len(lines[0]) - 1
 
 
-def test_what_is_appended_goes_on_after_the_last_whole_step(path: Path) -> None:
-    scheme = fractional(2, 1)
-    entries = record(path, scheme, steps=3)
-    header, data = read(path).header, path.read_bytes()
-    first_line = data.index(b"\n") + 1
-    for cut in [*range(first_line - 1, len(data), 29), len(data)]:
-        path.write_bytes(data[:cut])
-        kept = len(read(path).entries)
-        with Recorder(path, header, append=True) as recorder:
-            for entry in entries[kept:]:
-                recorder(entry.event, entry.commands)
-        assert path.read_bytes() == data, cut
-    assert replay(read(path), scheme) is None
-
-
-def test_a_resumed_run_is_one_run(path: Path) -> None:
-    scheme = cyclic(4, 1)
-    record(path, scheme, steps=3)
-    trace = read(path)
-    coordinator = Coordinator(scheme, trace.header.capabilities, trace.header.patience)
-    for entry in trace.entries:
-        coordinator.handle(entry.event)
-    with Recorder(path, trace.header, append=True) as recorder:
-        now = trace.entries[-1].event.at + 1.0
-        for event in (StepStarted(3, now), StepStarted(4, now + 1)):
-            recorder(event, coordinator.handle(event))
-    again = read(path)
-    assert again.entries[: len(trace.entries)] == trace.entries
-    assert ends(again) == [0, 1, 2, 3]
-    assert replay(again, scheme) is None
-
-
-def test_appending_to_what_is_not_there_begins_it(path: Path) -> None:
+def test_an_empty_file_is_no_trace_yet(path: Path) -> None:
+    path.write_bytes(b"")
     header = header_of(uncoded(2))
-    Recorder(path, header, append=True).close()
-    assert read(path).header == header
-    path.write_bytes(b"")
-    Recorder(path, header, append=True).close()
-    assert read(path).header == header
-    path.write_bytes(b"")
-    Recorder(path, header).close()  # an empty file is no trace yet
+    Recorder(path, header).close()
     assert read(path).header == header
 
 
-def test_another_run_is_not_appended_to(path: Path) -> None:
-    record(path, fractional(2, 1), steps=1)
-    before = path.read_bytes()
-    for other in (header_of(fractional(2, 1)), header_of(uncoded(2))):
-        with pytest.raises(InvalidTrace, match="trace of another run"):
-            Recorder(path, other, append=True)
-    assert path.read_bytes() == before
+def test_a_compressed_trace_reads_back(path: Path) -> None:
+    record(path, fractional(2, 1), steps=3)
+    packed = path.with_name("run.jsonl.gz")
+    data = gzip.compress(path.read_bytes())
+    packed.write_bytes(data)
+    assert read(packed) == read(path)
+    for torn in (data[:-20], data[:1], b"my thesis"):
+        packed.write_bytes(torn)
+        with pytest.raises(InvalidTrace, match="cannot be decompressed"):
+            read(packed)
+
+
+def test_a_compressed_file_that_fills_the_memory_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = path.with_name("run.jsonl.gz")
+    packed.write_bytes(gzip.compress(bytes(3 << 20)))
+    monkeypatch.setattr(sys.modules["codedgrad.trace.read"], "_LARGEST", 2 << 20)
+    with pytest.raises(InvalidTrace, match="holds more than 2 MB"):
+        read(packed)
+
+
+def test_where_problems_may_be_noted_a_trace_ends_before_them(path: Path) -> None:
+    entries = record(path, fractional(2, 1), steps=3)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[-2] = b"my thesis\n"
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(InvalidTrace, match="is not an event"):
+        read(path)
+    problems: list[InvalidTrace] = []
+    trace = read(path, problems)
+    assert trace.entries == tuple(entries[: len(trace.entries)])
+    assert ends(trace) == [0, 1]
+    assert len(problems) == 1
 
 
 def test_a_trace_is_not_written_over(path: Path) -> None:
     record(path, fractional(2, 1), steps=1)
     before = path.read_bytes()
-    with pytest.raises(InvalidTrace, match="is there already; append to it"):
+    with pytest.raises(InvalidTrace, match="is there already; take another name"):
         Recorder(path, read(path).header)
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("append", [True, False])
-def test_a_file_of_something_else_is_left_alone(path: Path, append: bool) -> None:
+def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
     path.write_bytes(b"my thesis\n")
     with pytest.raises(InvalidTrace):
-        Recorder(path, header_of(uncoded(2)), append=append)
+        Recorder(path, header_of(uncoded(2)))
     assert path.read_bytes() == b"my thesis\n"
 
 
@@ -273,8 +263,6 @@ def test_what_cannot_be_written_is_said_so(tmp_path: Path) -> None:
         Recorder(tmp_path / "nowhere" / "run.jsonl", header)
     with pytest.raises(InvalidTrace):
         Recorder(tmp_path, header)
-    with pytest.raises(InvalidTrace):
-        Recorder(tmp_path, header, append=True)
 
 
 def test_a_recorder_may_be_closed_twice(path: Path) -> None:
@@ -344,9 +332,6 @@ def test_a_run_killed_at_any_moment_reads_back_and_replays(tmp_path: Path) -> No
         assert steps == list(range(len(steps)))
         assert len(steps) >= moment
         assert replay(trace, Everything(12, each=8)) is None
-        with Recorder(path, trace.header, append=True):
-            pass
-        assert read(path) == Trace(trace.header, trace.entries, ())
 
 
 # -- files that are no traces ----------------------------------------------------------

@@ -50,8 +50,8 @@ def make_run(tmp_path: Path, make_trace: MakeTrace) -> MakeRun:
         engine: str = "local",
     ) -> Path:
         path = tmp_path / folder
-        path.mkdir()
-        make_trace(scheme, seconds, path / "trace.jsonl")
+        (path / "trace").mkdir(parents=True)
+        make_trace(scheme, seconds, path / "trace" / "0001-00000000.jsonl")
         manifest = Manifest(
             scheme=scheme.name,
             workers=scheme.workers,

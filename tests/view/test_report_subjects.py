@@ -165,8 +165,8 @@ def test_a_torn_trace_is_read_to_its_last_whole_step(make_trace: Make) -> None:
 
 def test_a_run_in_which_no_step_has_ended_is_read(make_run: Make) -> None:
     path = make_run(uncoded(2), [[1.0, 2.0]])
-    header = (path / "trace.jsonl").read_bytes().splitlines(keepends=True)[0]
-    (path / "trace.jsonl").write_bytes(header)
+    [trace] = (path / "trace").iterdir()
+    trace.write_bytes(trace.read_bytes().splitlines(keepends=True)[0])
     subject = read_subject(path)
     assert subject.reports == ()
     assert subject.answers.shape == (0, 2)

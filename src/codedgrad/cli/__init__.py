@@ -14,6 +14,7 @@ from codedgrad.cli.papers import papers
 from codedgrad.cli.plan import plan
 from codedgrad.cli.probe import probe
 from codedgrad.cli.report import report
+from codedgrad.cli.runs import runs
 from codedgrad.cli.schemes import schemes
 from codedgrad.cli.simulate import help_text, simulate
 from codedgrad.cli.who import who
@@ -32,6 +33,7 @@ app.command(help=help_text())(simulate)
 app.command()(schemes)
 app.command()(papers)
 app.command()(report)
+app.command()(runs)
 app.command()(plan)
 app.command()(probe)
 app.command()(who)

@@ -84,8 +84,7 @@ def demo(
 
 def _waiting(scheme: Scheme) -> Scheme:
     """Return waiting for all with the parts of a scheme, so that samples are alike."""
-    pieces, left = divmod(scheme.parts, scheme.workers)
-    return uncoded(scheme.workers, pieces=1 if left else pieces)
+    return uncoded(scheme.workers, parts=scheme.parts)
 
 
 def _times(

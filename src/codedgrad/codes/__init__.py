@@ -21,7 +21,7 @@ from codedgrad.codes.graph import edge_graph, vertex_graph
 from codedgrad.codes.heterogeneous import heterogeneous
 from codedgrad.codes.own import from_matrix, from_null_space
 from codedgrad.codes.proportional import proportional
-from codedgrad.codes.refined import refined
+from codedgrad.codes.refined import recut, refined
 from codedgrad.codes.stochastic import stochastic
 from codedgrad.codes.uncoded import uncoded
 
@@ -63,6 +63,7 @@ __all__ = [
     "from_null_space",
     "heterogeneous",
     "proportional",
+    "recut",
     "refined",
     "stochastic",
     "tree",

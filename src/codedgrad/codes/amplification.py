@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,13 +73,18 @@ def amplification(code: Code, stop_above: float = math.inf) -> Amplification:
         >>> print(amplification(cyclic(workers=10, tolerance=3)))
         9.472
     """
-    if code.inner is not None:
-        return amplification(code.inner, stop_above)
-    sets = late_sets(code.workers, code.tolerance or 0, _is_circulant(code))
+    block = code
+    while block.inner is not None:
+        block = block.inner
+    is_even = code.parts % (code.messages // block.messages * block.parts) == 0
+    norms, parts = _by_block(code, block, is_even)
+    # Where blocks differ, a shift of the workers changes who has more parts.
+    turns = is_even and _is_circulant(block)
+    sets = late_sets(block.workers, block.tolerance or 0, turns)
     worst, seen = 0.0, 0
     for late in sets.batches:
-        weights = code.decoder.weights(heard_without(late, code.owner))
-        worst = max(worst, float(np.max(factors(code, weights))))
+        weights = block.decoder.weights(heard_without(late, block.owner))
+        worst = max(worst, float(np.max(np.abs(weights) @ norms.T / parts)))
         seen += len(late)
         if worst > stop_above:
             return Amplification(worst, False, seen)
@@ -88,6 +94,21 @@ def amplification(code: Code, stop_above: float = math.inf) -> Amplification:
 def factors(code: Code, weights: Floats) -> Floats:
     """Return the factor of every row of weights, shape (patterns,)."""
     return np.asarray(np.abs(weights) @ code.row_norms / code.parts)
+
+
+def _by_block(code: Code, block: Code, is_even: bool) -> tuple[Floats, Floats]:
+    """Return the norms of messages, (blocks, messages), and the parts, (blocks,).
+
+    One of the blocks stands for all if they are alike; those without parts are left
+    out.
+    """
+    if is_even:
+        return block.row_norms[None], np.array([float(block.parts)])
+    norms = code.row_norms.reshape(-1, block.messages)
+    borders = range(0, code.messages + 1, block.messages)
+    held = [np.unique(code.B[low:high].indices).size for low, high in pairwise(borders)]
+    parts = np.array(held, dtype=np.float64)
+    return norms[parts > 0], parts[parts > 0]
 
 
 def refuse_above_limit(code: Code, choices: Callable[[], list[str]]) -> Code:

@@ -58,7 +58,8 @@ class Code:
             code promises a small residual instead.
         decoder: Finds weights for sets of messages.
         owner: The worker that sends each message; by default message = worker.
-        inner: The code of one block, if `B` repeats it along its diagonal.
+        inner: The code of one block, if `B` repeats it along its diagonal; where its
+            parts were cut (see `recut`), the code before: messages are the same.
 
     Example:
         >>> from codedgrad.codes import fractional

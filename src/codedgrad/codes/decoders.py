@@ -10,6 +10,7 @@ rule of its own: it makes no promise to be exact wherever that is possible.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -86,7 +87,7 @@ class LeastSquares:
         cache_bytes: int = _CACHE_BYTES,
         target: Floats | None = None,
     ) -> None:
-        self._B = B  # of a refined code, that of the code it was made from
+        self._B = B  # of a code cut into even pieces, that of the code before
         self._target = np.ones(B.shape[1]) if target is None else target
         self._entries = max(16, cache_bytes // (8 * max(1, B.shape[0])))
         self._known: dict[bytes, Floats] = {}  # least recently used first
@@ -112,6 +113,10 @@ class LeastSquares:
     def decodable(self, heard: Bools) -> Bools:
         """Return which patterns have residual 0; no solve where a part is absent."""
         return _exact_if_covered(self, self._B, heard)
+
+    def over(self, B: Matrix) -> LeastSquares:
+        """Return the decoder of `B`, the same messages over other parts."""
+        return LeastSquares(B)
 
     def _recall(self, pattern: bytes) -> Floats:
         answer = self._known.pop(pattern, None)
@@ -180,10 +185,12 @@ class PerBlock:
     Attributes:
         inner: The decoder of one block.
         blocks: How many blocks; consecutive messages share one.
+        idle: Messages without parts: they count as heard.
     """
 
     inner: Decoder
     blocks: int
+    idle: tuple[int, ...] = ()
 
     def weights(self, heard: Bools) -> Floats:
         """Return every block's own best weights, side by side."""
@@ -196,6 +203,9 @@ class PerBlock:
 
     def _apart(self, heard: Bools) -> Bools:
         size = heard.shape[1] // self.blocks
+        if self.idle:
+            heard = heard.copy()
+            heard[:, self.idle] = True
         return heard.reshape(len(heard) * self.blocks, size)
 
 
@@ -229,6 +239,15 @@ class NullSpace:
     def decodable(self, heard: Bools) -> Bools:
         """Return which patterns are consistent, without looking for the best misfit."""
         return residuals(self._B, self._solve(heard)) <= EXACT
+
+    def over(self, B: Matrix) -> NullSpace:
+        """Return the decoder of `B`, which holds every part of this one, repeated.
+
+        The null space is the same. What cannot be exact is best for the parts of `B`.
+        """
+        again = copy(self)
+        again._general = LeastSquares(B)
+        return again
 
     def _solve(self, heard: Bools) -> Floats:
         answer = np.empty(heard.shape)
@@ -285,6 +304,12 @@ class Prescribed:
         """Return which patterns happen to sum to 1 on every part."""
         return residuals(self._B, self.weights(heard)) <= EXACT
 
+    def over(self, B: Matrix) -> Prescribed:
+        """Return the same rule for `B`, the same messages over other parts."""
+        again = copy(self)
+        again._B = B
+        return again
+
 
 class Fixed(Prescribed):
     """A weight of its own for every message, whoever else was heard.
@@ -312,11 +337,25 @@ class OneStep(Prescribed):
     def __init__(self, B: Matrix, copies: float) -> None:
         super().__init__(B)
         self._copies = copies
+        self._counts = np.ones(B.shape[0], dtype=np.bool_)
 
     def weights(self, heard: Bools) -> Floats:
         """Return the same weight for every message heard."""
+        heard = heard & self._counts
         count = np.maximum(np.count_nonzero(heard, axis=1), 1)[:, None]
-        return np.asarray(heard * (heard.shape[1] / (count * self._copies)))
+        total = np.count_nonzero(self._counts)
+        return np.asarray(heard * (total / (count * self._copies)))
+
+    def over(self, B: Matrix) -> OneStep:
+        """Return the same rule for `B`, without messages that it leaves empty.
+
+        Those are heard always, and counting them would make the weights too small.
+        """
+        again = OneStep(B, self._copies)
+        again._counts = self._counts & (
+            (np.diff(B.indptr) > 0) | (np.diff(self._B.indptr) == 0)
+        )
+        return again
 
 
 class Normalised(Prescribed):
@@ -339,6 +378,10 @@ class Normalised(Prescribed):
         scale = np.where(some, self._B.shape[1] / np.where(some, total, 1.0), 0.0)
         return np.asarray(heard * self._each * scale[:, None])
 
+    def over(self, B: Matrix) -> Normalised:
+        """Return the same weights, scaled to the parts of `B`."""
+        return Normalised(B, self._each)
+
 
 class GramLeastSquares(Prescribed):
     r"""Least squares for part gradients that are alike: least error, not misfit.
@@ -357,6 +400,7 @@ class GramLeastSquares(Prescribed):
         from scipy.sparse import csr_array, hstack
 
         super().__init__(B)
+        self._correlation = correlation
         scale = np.sqrt(correlation / (1.0 - correlation))
         total = csr_array(scale * np.asarray(B.sum(axis=1))[:, None])
         target = np.append(np.ones(B.shape[1]), scale * B.shape[1])
@@ -369,6 +413,10 @@ class GramLeastSquares(Prescribed):
     def decodable(self, heard: Bools) -> Bools:
         """Return which patterns have residual 0; no solve where a part is absent."""
         return _exact_if_covered(self, self._B, heard)
+
+    def over(self, B: Matrix) -> GramLeastSquares:
+        """Return the decoder of `B`, the same messages over other parts."""
+        return GramLeastSquares(B, self._correlation)
 
 
 class Debiased(Prescribed):

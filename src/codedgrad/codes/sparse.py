@@ -52,10 +52,3 @@ def repeated(matrix: Matrix, times: int) -> Matrix:
     from scipy.sparse import eye_array, kron
 
     return tidy(kron(eye_array(times), matrix))
-
-
-def stretched(matrix: Matrix, pieces: int) -> Matrix:
-    """Return the matrix with every column of `matrix` several times in a row."""
-    from scipy.sparse import csr_array, kron
-
-    return tidy(kron(matrix, csr_array(np.ones((1, pieces)))))

@@ -66,6 +66,12 @@ __all__ = ["Coordinator"]
 class Coordinator:
     """Turns events into commands for one training run.
 
+    Args:
+        scheme: How steps are planned and ended.
+        capabilities: Of the engine.
+        patience: When steps are given up.
+        history: What was seen of past steps, where a run goes on.
+
     Attributes:
         scheme: How steps are planned and ended.
         patience: When steps are given up.
@@ -93,15 +99,16 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
         scheme: Scheme,
         capabilities: Capabilities | None = None,
         patience: Patience | None = None,
+        history: History | None = None,
     ) -> None:
         self.scheme = scheme
-        self.history = History(scheme.workers)
+        self.history = History(scheme.workers) if history is None else history
         self.ignored: Counter[str] = Counter()
         self._capabilities = capabilities or Capabilities()
         self.patience = patience or Patience()
         self._placement = tuple(frozenset(parts) for parts in scheme.placement)
         self._alive = self.history.alive
-        self._last = -1  # highest step seen
+        self._last = max((r.step for r in self.history.records), default=-1)
         self._now = -math.inf
         self._state: State | None = None
         self._plan: Plan | None = None

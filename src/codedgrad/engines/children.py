@@ -107,6 +107,9 @@ class Children:
             raise EngineFailed(problem, advice)
         ours, theirs = socket.socketpair()
         with theirs:
+            # The nursery inherits the mask: while it imports, SIGUSR1 would end it.
+            warned = {signal.SIGUSR1}
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, warned)
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _program(theirs.fileno())],
@@ -118,6 +121,8 @@ class Children:
             except BaseException:
                 ours.close()
                 raise
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._link = ours
         self.channel = Channel(ours)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -42,12 +42,13 @@ from codedgrad.jobs import Layout
 from codedgrad.schemes import Dynamic
 from codedgrad.trace import Header, Reporter, StepReport
 
-__all__ = ["Driver", "Sum", "Watch", "refuse_oracle"]
+__all__ = ["Driver", "Sum", "Watch", "header_of", "refuse_oracle"]
 
 _log = logging.getLogger("codedgrad")
 _NOTICE = 5.0  # seconds that a step is open, at least, before late workers are named
 _LONGER = 3.0  # times the longest recent step: the same
 _AGAIN = 2.0  # times the seconds so far: until they are named again
+_TEND = 1.0  # seconds between two calls of `tend`
 _MISCOUNT = 1e4  # roundings of a decoded count: codes amplify them 500 times at most
 _READING = 0.5  # seconds for which reports may hold up a timer that is due
 
@@ -108,9 +109,9 @@ class Driver:
         layout: Of the job that the engine runs.
         patience: When to give a step up.
         watch: Told every event and the commands it led to.
-        past: Events of a run that this one goes on with, in order. They are decided
-            once more, so that what was learnt from them is known; nothing is carried
-            out, and `watch` is not told. Time goes on from the last of them.
+        history: What was seen of past steps, where a run goes on with new workers.
+        earlier: Seconds that the run has taken already; time goes on from there.
+        tend: Called about once a second while a step waits, between two events.
 
     Attributes:
         coordinator: Whose `history` and `ignored` say more.
@@ -124,24 +125,23 @@ class Driver:
         *,
         patience: Patience | None = None,
         watch: Watch | None = None,
-        past: Iterable[Event] = (),
+        history: History | None = None,
+        earlier: float = 0.0,
+        tend: Callable[[], None] | None = None,
     ) -> None:
         refuse_oracle(scheme)
-        self.coordinator = Coordinator(scheme, engine.capabilities, patience)
+        self.coordinator = Coordinator(scheme, engine.capabilities, patience, history)
         self._engine = engine
         self._layout = layout
         self._watch = watch
+        self._tend = tend
         self._report = Reporter(scheme.workers, scheme.parts)
         self._next = 0
         self._until = math.inf
         self._fed = -math.inf  # the time of the last event
         self._end: Combine | GiveUp | None = None
-        self._earlier = 0.0
-        self._is_resumed = False
-        for event in past:
-            self.coordinator.handle(event)
-            self._earlier = self._fed = event.at
-            self._is_resumed = True
+        self._earlier = earlier
+        self._is_resumed = earlier > 0.0
 
     def now(self) -> float:
         """Return the seconds since the run began, earlier lives of it included."""
@@ -268,24 +268,22 @@ class Driver:
 
     def header(self, seed: int | None = None, note: str = "") -> Header:
         """Return the header of this run's trace; with it a replay decides the same."""
-        scheme = self.coordinator.scheme
-        return Header(
-            scheme=scheme.name,
-            workers=scheme.workers,
-            parts=scheme.parts,
-            driver=self._engine.name,
-            seed=seed,
-            capabilities=self._engine.capabilities,
-            patience=self.coordinator.patience,
-            note=note,
+        found = header_of(
+            self._engine, self.coordinator.scheme, self.coordinator.patience
         )
+        return msgspec.structs.replace(found, seed=seed, note=note)
 
     def _until_end(self, step: int) -> Combine | GiveUp:
         started = self.now()
         notice = started + self._notice()
+        tend_at = math.inf if self._tend is None else started + _TEND
         reading = math.inf  # until when reports may hold up the timer
         while self._end is None:
             now = self.now()
+            if self._tend is not None and now >= tend_at:
+                self._tend()
+                tend_at = self.now() + _TEND
+                continue  # it may have taken long
             if now >= notice:
                 notice = started + _AGAIN * (now - started)
                 self._name_late_workers(now - started)
@@ -293,7 +291,8 @@ class Driver:
             reading = min(reading, now + _READING) if is_due else math.inf
             event = None
             if now <= reading:
-                event = self._next_event(min(self._until, notice) - now)
+                until = min(self._until, notice, tend_at)
+                event = self._next_event(until - now)
             if event is not None:
                 self._feed(self._in_time(event) if is_due else event)
             elif is_due:  # and nothing was waiting after it was
@@ -341,6 +340,18 @@ class Driver:
             "step %d has been waiting%s for %.3g s%s; it is given up after %s",
             state.step, _for_whom(state), seconds, usual, state.deadline,
         )  # fmt: skip
+
+
+def header_of(engine: Engine, scheme: Scheme, patience: Patience) -> Header:
+    """Return the header of the trace of a run."""
+    return Header(
+        scheme=scheme.name,
+        workers=scheme.workers,
+        parts=scheme.parts,
+        driver=engine.name,
+        capabilities=engine.capabilities,
+        patience=patience,
+    )
 
 
 def refuse_oracle(scheme: Scheme) -> None:

@@ -36,6 +36,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines.faults import FaultPlan
+from codedgrad.engines.notices import PreemptionNotice, notices_of
 from codedgrad.engines.protocol import Engine, MakeJob
 from codedgrad.engines.remote import Remote
 from codedgrad.engines.replayed import Replayed
@@ -98,6 +99,10 @@ class Granting:
     def capabilities(self) -> Capabilities:
         """What the engine can do."""
         return self._engine.capabilities
+
+    def notices(self) -> list[PreemptionNotice]:
+        """Return which hosts the engine says will be taken away."""
+        return notices_of(self._engine)
 
     def start(
         self,

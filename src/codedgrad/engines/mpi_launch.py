@@ -161,6 +161,7 @@ def _leave(mpi: Any, world: World, code: int) -> NoReturn:
 
 def _be_server(mpi: Any, root: int | None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the root will say what follows
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # mpirun forwards it to all processes
     server = Server(mpi.COMM_WORLD, root)
     try:
         tidily = server.serve()

@@ -71,6 +71,10 @@ class _Nursery:
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the root's business
+        # So is a scheduler's warning, which may go to all processes of a job. Workers
+        # inherit this; `Children` has blocked the signal until here.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
 

@@ -29,7 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.engines.memory import OPEN_SEGMENTS
+from codedgrad.engines.notices import PreemptionNotice
 from codedgrad.engines.ray_cluster import Cluster, options
+from codedgrad.engines.ray_drains import Drains
 from codedgrad.engines.ray_host import GROUPS, Box, Host, Item, Met
 from codedgrad.engines.remote import Remote
 from codedgrad.engines.stale import Stretches, pack
@@ -106,6 +108,7 @@ class RayTransport:
         self._options = options(self._resources)
         self._runtime_env = runtime_env
         self._cluster: Cluster | None = None
+        self._drains: Drains | None = None
         self._seats: list[_Seat] = []
         self._listeners: list[threading.Thread] = []
         self._happened: queue.SimpleQueue[_Happening] = queue.SimpleQueue()
@@ -146,9 +149,14 @@ class RayTransport:
             self._seats = [_Seat(actors.remote(number)) for number in range(agents)]
             for number in range(agents):
                 self._meet(number)
+            self._drains = Drains(ray, lambda: self.nodes)
         except BaseException:
             self.close()
             raise
+
+    def notices(self) -> list[PreemptionNotice]:
+        """Return which hosts of the run Ray has begun to drain since the last call."""
+        return [] if self._drains is None else self._drains.notices()
 
     def send(self, agent: int, frame: bytes) -> None:
         """Let an agent `take` a frame."""
@@ -227,6 +235,8 @@ class RayTransport:
         if self._cluster is None or os.getpid() != self._owner:
             return  # not open; or a fork of the root, which has none of this
         cluster, self._cluster = self._cluster, None
+        if self._drains is not None:
+            self._drains.close()
         if cluster.ray.is_initialized():
             self._end_actors(cluster.ray)
         self._seats.clear()
@@ -396,6 +406,10 @@ class Ray(Remote):
     def agent_nodes(self) -> tuple[str, ...]:
         """The id of the Ray node of every actor; empty for one that is not there."""
         return self._reach.nodes
+
+    def notices(self) -> list[PreemptionNotice]:
+        """Return which hosts of the run Ray has begun to drain since the last call."""
+        return self._reach.notices()
 
 
 def _first_line(error: BaseException) -> str:

@@ -119,6 +119,7 @@ def _to_write(pid: int, number: str) -> bool:
 
 
 def _main(folder: str) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a scheduler's warning to all
     root = os.getppid()
     ended = False
     while not ended and os.getppid() == root:  # a fork of it may hold our input open

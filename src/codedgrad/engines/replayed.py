@@ -34,7 +34,7 @@ from codedgrad.engines.here import Desk
 from codedgrad.engines.protocol import MakeJob
 from codedgrad.errors import InvalidTrace, ProtocolError
 from codedgrad.jobs import Job, Layout
-from codedgrad.trace import Trace, read
+from codedgrad.trace import Trace, read, read_run
 
 __all__ = ["Replayed"]
 
@@ -45,14 +45,15 @@ class Replayed:
     """Hands out the events of a trace.
 
     Args:
-        trace: A trace, or its file.
+        trace: A trace, its file, or the folder of a run.
     """
 
     name = "replayed"
 
     def __init__(self, trace: Trace | Path | str) -> None:
         self._path = "the trace" if isinstance(trace, Trace) else trace
-        trace = trace if isinstance(trace, Trace) else read(trace)
+        if not isinstance(trace, Trace):
+            trace = read_run(trace).trace if Path(trace).is_dir() else read(trace)
         self.capabilities = trace.header.capabilities
         self._header = trace.header
         self._left = deque(entry.event for entry in (*trace.entries, *trace.tail))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from codedgrad.core.plan import Scheme
 from codedgrad.schemes.auto import Auto, auto
 from codedgrad.schemes.bernoulli import bernoulli
-from codedgrad.schemes.build import Family, build_from, parse
+from codedgrad.schemes.build import Family, build_from, build_with_parts, parse
 from codedgrad.schemes.clustered import clustered
 from codedgrad.schemes.coded import Coded
 from codedgrad.schemes.coded_reduce import CodedReduce, coded_reduce
@@ -50,9 +50,26 @@ SCHEMES: dict[str, Family] = {
 
 
 def build(
-    scheme: str, workers: int, options: Mapping[str, object] | None = None
+    scheme: str,
+    workers: int,
+    options: Mapping[str, object] | None = None,
+    *,
+    parts: int | None = None,
 ) -> Scheme:
     """Return a scheme from its name, with options in brackets or apart.
+
+    Args:
+        scheme: Its name, with options or without.
+        workers: How many workers there are.
+        options: More options.
+        parts: Of a step, where the run fixes their number: a run that is resumed with
+            other workers keeps its parts. `pieces`, which count parts for each worker,
+            then give way. None: as the options say.
+
+    Raises:
+        InvalidScheme: If there is no such scheme. With `parts`, it names schemes that
+            take so many parts with so many workers.
+        InvalidCode: If the scheme's code cannot have these numbers; not with `parts`.
 
     Example:
         >>> build("fractional(tolerance=1)", workers=4).name
@@ -60,9 +77,21 @@ def build(
         >>> build("fractionl(1)", workers=4)
         Traceback (most recent call last):
         codedgrad.errors.InvalidScheme: there is no scheme 'fractionl'; try fractional
+        >>> build("auto(pieces=4)", workers=8).parts
+        32
+        >>> build("auto(pieces=4)", workers=5, parts=32).name
+        'auto(parts=32)'
+        >>> build("fractional(tolerance=1)", workers=5, parts=32)
+        Traceback (most recent call last):
+        codedgrad.errors.InvalidScheme: fractional: tolerance + 1 = 2 must divide \
+workers = 5; try tolerance in [0, 4]; or auto or cyclic(tolerance=1) or uncoded, which \
+can have 32 parts with 5 workers
     """
     name, given = parse(scheme, SCHEMES)
-    return build_from(SCHEMES, name, workers, {**given, **(options or {})})
+    given = {**given, **(options or {})}
+    if parts is None:
+        return build_from(SCHEMES, name, workers, given)
+    return build_with_parts(SCHEMES, name, workers, given, parts)
 
 
 __all__ = [

@@ -11,6 +11,7 @@ from codedgrad.core.history import History
 from codedgrad.core.plan import Ask, Decision, Fail, Plan
 from codedgrad.core.state import State
 from codedgrad.errors import InvalidScheme
+from codedgrad.schemes.coded import in_all, title
 from codedgrad.schemes.handing import Layout
 from codedgrad.schemes.opaque import OpaquePlan
 from codedgrad.schemes.opaque_arms import Arms
@@ -48,12 +49,12 @@ class Auto:
     @property
     def parts(self) -> int:
         """How many parts a step has."""
-        return self.layout.workers * self.layout.pieces
+        return self.layout.parts
 
     @property
     def load(self) -> int:
         """Parts that a worker does where all are alike, of the more that it may."""
-        return self.layout.pieces
+        return max(map(len, self.layout.blocks))
 
     @property
     def placement(self) -> tuple[tuple[int, ...], ...]:
@@ -131,6 +132,7 @@ def auto(
     copies: int | str = "all",
     early: bool = True,
     share: float = _SHARE,
+    parts: int | None = None,
 ) -> Auto:
     """Plan ordered lists of parts again inside the step, whenever that ends it sooner.
 
@@ -143,9 +145,10 @@ def auto(
             may be asked for everything.
         share: Of the time, that grows with the load, until steps have shown it. Only
             where workers give one answer a call.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     n = whole("auto", "workers", workers, least=1)
-    c = whole("auto", "pieces", pieces, least=1)
+    total, said = in_all("auto", n, pieces, parts, usual=_PIECES)
     if isinstance(copies, str) and copies != "all":
         raise InvalidScheme(f"auto: copies is {copies}", f"1 to {n}, or all")
     held = n if copies == "all" else whole("auto", "copies", copies, least=1)
@@ -157,7 +160,11 @@ def auto(
         raise InvalidScheme(f"auto: share is {share}", "a number from 0 to 1")
     if not 0 <= share <= 1:
         raise InvalidScheme(f"auto: share is {share}", "a number from 0 to 1")
-    given = [f"pieces={c}"] * (c != _PIECES) + [f"copies={held}"] * (copies != "all")
-    given += ["early=false"] * (not early) + [f"share={share}"] * (share != _SHARE)
-    name = f"auto({', '.join(given)})" if given else "auto"
-    return Auto(name, Layout(n, c, held), early, float(share))
+    name = title(
+        "auto",
+        **said,
+        copies=None if copies == "all" else held,
+        early=None if early else False,
+        share=None if share == _SHARE else share,
+    )
+    return Auto(name, Layout(n, total, held), early, float(share))

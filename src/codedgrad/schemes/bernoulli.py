@@ -1,7 +1,7 @@
 """Bernoulli gradient codes (BGC). Charles, Papailiopoulos, Ellenberg, 2017."""
 
 from codedgrad import codes
-from codedgrad.schemes.coded import Coded, approximate, title
+from codedgrad.schemes.coded import Coded, approximate
 
 
 def bernoulli(
@@ -13,6 +13,7 @@ def bernoulli(
     decoding: str = "one-step",
     seed: int = 0,
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """Parts placed by the toss of a coin, COPIES on average; approximate.
 
@@ -24,15 +25,17 @@ def bernoulli(
         decoding: `one-step`, `optimal`, or `sum` (plain sum over COPIES).
         seed: Of the coin.
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     code = codes.bernoulli(workers, copies, decoding=decoding, seed=seed)
-    name = title(
+    return approximate(
         "bernoulli",
-        copies=copies,
-        budget=budget,
-        count=count,
+        code,
+        {"copies": copies},
+        budget,
+        count,
+        pieces,
+        parts,
         decoding=None if decoding == "one-step" else decoding,
         seed=seed,
-        pieces=pieces,
     )
-    return approximate(name, code, budget, count, pieces)

@@ -8,9 +8,17 @@ import re
 from collections.abc import Callable, Mapping
 
 from codedgrad.core.plan import Scheme
-from codedgrad.errors import InvalidScheme
+from codedgrad.errors import InvalidCode, InvalidScheme
 
-__all__ = ["apart", "build_from", "options", "parse", "typical", "value_of"]
+__all__ = [
+    "apart",
+    "build_from",
+    "build_with_parts",
+    "options",
+    "parse",
+    "typical",
+    "value_of",
+]
 
 Family = Callable[..., Scheme]
 """What makes a scheme: a function of the number of workers and of its options."""
@@ -81,6 +89,59 @@ def build_from(
         each = ", ".join(f"{key}={given.get(key, typical(key))}" for key in needed)
         raise InvalidScheme(f"{name} needs {' and '.join(missing)}", f"{name}({each})")
     return family(workers, **given)
+
+
+def build_with_parts(
+    families: Mapping[str, Family],
+    name: str,
+    workers: int,
+    given: Mapping[str, object],
+    parts: int,
+) -> Scheme:
+    """Return the scheme with so many parts, or say which other schemes have as many.
+
+    Args:
+        families: Every scheme by its name.
+        name: Of the scheme.
+        workers: How many workers there are.
+        given: Its options; `pieces` among them give way to `parts`.
+        parts: In all.
+    """
+    said = given.get("parts", parts)
+    if said != parts:
+        problem = f"{name}: parts = {said}, and the run has {parts}"
+        raise InvalidScheme(problem, f"{name} without parts")
+    wanted = {key: value for key, value in given.items() if key != "pieces"}
+    try:
+        usual = build_from(families, name, workers, given)
+        if usual.parts == parts:  # under its usual name, as when the run was begun
+            return usual
+    except (InvalidCode, InvalidScheme):
+        pass  # with these parts it may be possible, or the error says more
+    try:
+        return build_from(families, name, workers, {**wanted, "parts": parts})
+    except (InvalidCode, InvalidScheme) as error:
+        others = ["auto", "uncoded"]
+        if "tolerance" in given:
+            others.insert(1, f"cyclic(tolerance={given['tolerance']})")
+        able = [each for each in others if _takes(families, each, workers, parts)]
+        if not able:  # numbers that no scheme has
+            raise
+        family = f"{error.family}: " if isinstance(error, InvalidCode) else ""
+        raise InvalidScheme(
+            f"{family}{error.problem}",
+            f"{error.advice}; or {' or '.join(able)}, which can have {parts} parts "
+            f"with {workers} workers",
+        ) from None
+
+
+def _takes(families: Mapping[str, Family], text: str, workers: int, parts: int) -> bool:
+    try:
+        name, given = parse(text, families)
+        build_from(families, name, workers, {**given, "parts": parts})
+    except (InvalidCode, InvalidScheme):
+        return False
+    return True
 
 
 def typical(option: str) -> object:

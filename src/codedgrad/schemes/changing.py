@@ -79,7 +79,10 @@ class Changes:
 
     def probe(self, state: State, orders: Orders, worker: int) -> None:
         """Let a worker show its pace with a part that others do anyway."""
-        part = self._layout.blocks[worker][-1:]
+        own, held = self._layout.blocks[worker], self._layout.placement[worker]
+        part = (own or held)[-1:]
+        if not part:
+            return  # fewer parts than workers, and no part that it may be asked for
         id_, _ = orders.assign(worker, part)
         self._hands.give(state, worker, id_, part)
         self._hands[worker].lists.clear()

@@ -3,7 +3,7 @@
 from codedgrad import codes
 from codedgrad.codes.arguments import divisors, whole
 from codedgrad.errors import InvalidScheme
-from codedgrad.schemes.coded import Coded, exact, title
+from codedgrad.schemes.coded import Coded, exact
 from codedgrad.schemes.cyclic import well_conditioned
 
 
@@ -14,6 +14,7 @@ def clustered(
     *,
     rule: str = "decodable",
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """A cyclic code of its own in each of CLUSTERS groups; TOLERANCE late in each.
 
@@ -23,6 +24,7 @@ def clustered(
         tolerance: Late workers survived in every cluster.
         rule: `decodable`, or `threshold` (count in every cluster, as the papers do).
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     clusters = whole("clustered", "clusters", clusters, least=1, most=workers)
     if workers % clusters:
@@ -34,5 +36,5 @@ def clustered(
     tolerance = whole("clustered", "tolerance", tolerance, least=0, most=each - 1)
     inner = well_conditioned(each, tolerance)
     options = {"clusters": clusters, "tolerance": tolerance}
-    name = title("clustered", **options, rule=rule, pieces=pieces)
-    return exact(name, codes.clustered(inner, clusters), rule, pieces)
+    code = codes.clustered(inner, clusters)
+    return exact("clustered", code, rule, pieces, parts, **options)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from codedgrad.codes import Code, refined
+from codedgrad.codes import Code, recut
 from codedgrad.codes.arguments import whole
 from codedgrad.codes.decoders import Prescribed
 from codedgrad.core.code_plan import CodePlan
@@ -19,6 +20,7 @@ __all__ = [
     "Coded",
     "approximate",
     "exact",
+    "in_all",
     "rule_named",
     "stopping",
     "title",
@@ -27,7 +29,6 @@ __all__ = [
 _LONGEST = 2.0**23  # seconds; simulated times are exact up to here
 _USUAL = {
     "rule": "decodable",
-    "pieces": 1,
     "seed": 0,
     "placement": "random",
     "weights": "equal",
@@ -95,7 +96,7 @@ def title(family: str, **options: object) -> str:
     Written so that `build` makes the same scheme of it: numbers with all their digits.
 
     Example:
-        >>> title("cyclic", tolerance=2, rule="threshold", pieces=1)
+        >>> title("cyclic", tolerance=2, rule="threshold", pieces=None)
         'cyclic(tolerance=2, rule=threshold)'
         >>> title("stochastic", copies=2, straggle=[0.1, 0.25])
         'stochastic(copies=2, straggle=[0.1, 0.25])'
@@ -119,9 +120,52 @@ def _written(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def exact(name: str, code: Code, rule: str, pieces: int) -> Coded:
-    """Return the scheme that decodes a code exactly."""
-    return Coded(name, _cut(name, code, pieces), rule_named(rule))
+def in_all(
+    family: str, blocks: int, pieces: int, parts: int | None, usual: int = 1
+) -> tuple[int, dict[str, int | None]]:
+    """Return how many parts a step has, and the options that say so in a name.
+
+    Args:
+        family: Its name.
+        blocks: What `pieces` are counted for: workers, or parts of a code.
+        pieces: Parts for each block, as given.
+        parts: Parts in all, as given.
+        usual: `pieces` where nobody gives any, which no name needs to say.
+
+    Example:
+        >>> in_all("cyclic", blocks=5, pieces=1, parts=64)
+        (64, {'parts': 64})
+        >>> in_all("cyclic", blocks=8, pieces=1, parts=64)
+        (64, {'pieces': 8})
+    """
+    pieces = whole(family, "pieces", pieces, least=1)
+    if parts is None:
+        parts = blocks * pieces
+    parts = whole(family, "parts", parts, least=1)
+    if pieces != usual and parts != blocks * pieces:
+        raise InvalidScheme(
+            f"{family}: pieces = {pieces} makes {blocks * pieces} parts in all, not "
+            f"parts = {parts}",
+            "one of the two options alone",
+        )
+    each, uneven = divmod(parts, blocks)
+    if uneven:
+        return parts, {"parts": parts}
+    return parts, {"pieces": None if each == usual else each}
+
+
+def exact(
+    family: str,
+    code: Code,
+    rule: str,
+    pieces: int,
+    parts: int | None,
+    **options: object,
+) -> Coded:
+    """Return the scheme that decodes a code exactly; `options` are for its name."""
+    total, said = in_all(family, code.parts, pieces, parts)
+    name = title(family, **options, rule=rule, **said)
+    return Coded(name, recut(code, total), rule_named(rule))
 
 
 def rule_named(rule: str) -> Rule:
@@ -132,15 +176,27 @@ def rule_named(rule: str) -> Rule:
 
 
 def approximate(
-    name: str, code: Code, budget: float | None, count: int | None, pieces: int
+    family: str,
+    code: Code,
+    leading: Mapping[str, object],
+    budget: float | None,
+    count: int | None,
+    pieces: int,
+    parts: int | None,
+    **options: object,
 ) -> Coded:
-    """Return the scheme that stops at a budget or a count, and takes what it has."""
+    """Return the scheme that stops at a budget or a count, and takes what it has.
+
+    The `leading` options and the other ones are for its name.
+    """
     # Weights by a rule may be exact by chance, now and not later: to stop there, and
     # only there, would spoil a mean that is right.
     by_rule = isinstance(code.decoder, Prescribed)
     before = First(code.messages) if by_rule else Decodable()
-    rule = stopping(name.partition("(")[0], code, budget, count, before)
-    return Coded(name, _cut(name, code, pieces), rule)
+    rule = stopping(family, code, budget, count, before)
+    total, said = in_all(family, code.parts, pieces, parts)
+    name = title(family, **leading, budget=budget, count=count, **options, **said)
+    return Coded(name, recut(code, total), rule)
 
 
 def stopping(
@@ -171,8 +227,3 @@ def stopping(
         advice = f"seconds up to {_LONGEST:.7g}, 97 days"
         raise InvalidScheme(f"{family}: budget = {budget:g}", advice)
     return Within(float(budget), rule)
-
-
-def _cut(name: str, code: Code, pieces: int) -> Code:
-    family = name.partition("(")[0]
-    return refined(code, whole(family, "pieces", pieces, least=1))

@@ -4,11 +4,16 @@ from codedgrad import codes
 from codedgrad.codes import Code
 from codedgrad.codes.arguments import divisors
 from codedgrad.errors import IllConditioned, InvalidScheme
-from codedgrad.schemes.coded import Coded, exact, title
+from codedgrad.schemes.coded import Coded, exact
 
 
 def cyclic(
-    workers: int, tolerance: int, *, rule: str = "decodable", pieces: int = 1
+    workers: int,
+    tolerance: int,
+    *,
+    rule: str = "decodable",
+    pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """Any TOLERANCE workers may be late, whoever they are; cyclic coefficients.
 
@@ -17,10 +22,10 @@ def cyclic(
         tolerance: Late workers survived.
         rule: `decodable`, or `threshold` (count, as the papers do).
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     code = well_conditioned(workers, tolerance)
-    name = title("cyclic", tolerance=tolerance, rule=rule, pieces=pieces)
-    return exact(name, code, rule, pieces)
+    return exact("cyclic", code, rule, pieces, parts, tolerance=tolerance)
 
 
 def well_conditioned(workers: int, tolerance: int) -> Code:

@@ -18,7 +18,7 @@ from codedgrad.core.code_plan import CodePlan
 from codedgrad.core.history import History
 from codedgrad.core.rules import Rule
 from codedgrad.errors import InvalidScheme
-from codedgrad.schemes.coded import rule_named, title
+from codedgrad.schemes.coded import in_all, rule_named, title
 from codedgrad.schemes.cyclic import well_conditioned
 from codedgrad.schemes.grid import Grid, grid
 from codedgrad.schemes.spreading import by_rows, exact, exact_slots, greedy, tiers
@@ -161,6 +161,7 @@ def dynamic(
     seed: int = 0,
     rule: str = "decodable",
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Dynamic:
     """Clusters formed anew every step, so that who has been slow is spread evenly.
 
@@ -181,16 +182,17 @@ def dynamic(
         seed: Of those.
         rule: `decodable`, or `threshold` (count in every cluster, as the papers do).
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     workers = whole("dynamic", "workers", workers, least=1)
     clusters = whole("dynamic", "clusters", clusters, least=1, most=workers)
-    pieces = whole("dynamic", "pieces", pieces, least=1)
     reach = min(3, clusters) if reach is None else reach
     layout = grid(workers, clusters, reach, shifts, seed)
     most = layout.rows - 1
     tolerance = whole("dynamic", "tolerance", tolerance, least=0, most=most)
     inner = well_conditioned(layout.rows, tolerance)
-    code = codes.refined(codes.clustered(inner, clusters), pieces)
+    total, said = in_all("dynamic", workers, pieces, parts)
+    code = codes.recut(codes.clustered(inner, clusters), total)
     storage = one_of("dynamic", "storage", storage, list(_SPREADS))
     states = _states(state)
     usual = _usual_spread(storage, states)
@@ -207,7 +209,7 @@ def dynamic(
         shifts=None if shifts == "common" else shifts,
         seed=seed,
         rule=rule,
-        pieces=pieces,
+        **said,
     )
     return Dynamic(name, code, rule_named(rule), layout, storage, spread, states)
 

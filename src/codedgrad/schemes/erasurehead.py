@@ -1,7 +1,7 @@
 """ErasureHead. Wang, Charles, Papailiopoulos, arXiv 1901.09671."""
 
 from codedgrad import codes
-from codedgrad.schemes.coded import Coded, approximate, title
+from codedgrad.schemes.coded import Coded, approximate
 
 
 def erasurehead(
@@ -12,6 +12,7 @@ def erasurehead(
     count: int | None = None,
     decoding: str = "any",
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """Groups of COPIES replicas that may stop early and lack some groups.
 
@@ -22,14 +23,16 @@ def erasurehead(
         count: Answers after which it ends, as published.
         decoding: `any` (one answer of a group) or `sum` (all of them over COPIES).
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     code = codes.erasurehead(workers, copies, decoding=decoding)
-    name = title(
+    return approximate(
         "erasurehead",
-        copies=copies,
-        budget=budget,
-        count=count,
+        code,
+        {"copies": copies},
+        budget,
+        count,
+        pieces,
+        parts,
         decoding=None if decoding == "any" else decoding,
-        pieces=pieces,
     )
-    return approximate(name, code, budget, count, pieces)

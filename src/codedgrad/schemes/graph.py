@@ -3,7 +3,7 @@
 from codedgrad import codes
 from codedgrad.codes.arguments import divisors, whole
 from codedgrad.errors import InvalidScheme
-from codedgrad.schemes.coded import Coded, approximate, title
+from codedgrad.schemes.coded import Coded, approximate
 
 __all__ = ["edge_graph", "vertex_graph"]
 
@@ -17,6 +17,7 @@ def vertex_graph(
     decoding: str = "optimal",
     seed: int = 0,
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """Workers and parts are vertices of a random DEGREE-regular graph; approximate.
 
@@ -28,10 +29,20 @@ def vertex_graph(
         decoding: `optimal` or `one-step`.
         seed: Of the graph.
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     code = codes.vertex_graph(workers, degree, decoding=decoding, seed=seed)
-    name = _title("vertex_graph", degree, budget, count, decoding, seed, pieces)
-    return approximate(name, code, budget, count, pieces)
+    return approximate(
+        "vertex_graph",
+        code,
+        {"degree": degree},
+        budget,
+        count,
+        pieces,
+        parts,
+        decoding=None if decoding == "optimal" else decoding,
+        seed=seed,
+    )
 
 
 def edge_graph(
@@ -43,6 +54,7 @@ def edge_graph(
     decoding: str = "optimal",
     seed: int = 0,
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """Workers are edges, parts are vertices of a DEGREE-regular graph; approximate.
 
@@ -56,6 +68,7 @@ def edge_graph(
         decoding: `optimal` or `one-step`.
         seed: Of the graph.
         pieces: Parts every vertex is cut into.
+        parts: Parts in all; None: `pieces` for each vertex.
     """
     degree = whole("edge_graph", "degree", degree, least=1, most=2 * workers)
     if 2 * workers % degree:
@@ -63,27 +76,16 @@ def edge_graph(
             f"edge_graph: degree = {degree} must divide 2 x workers = {2 * workers}",
             f"degree in {divisors(2 * workers)}",
         )
-    parts = 2 * workers // degree
-    code = codes.edge_graph(parts, degree, decoding=decoding, seed=seed)
-    name = _title("edge_graph", degree, budget, count, decoding, seed, pieces)
-    return approximate(name, code, budget, count, pieces)
-
-
-def _title(
-    family: str,
-    degree: int,
-    budget: float | None,
-    count: int | None,
-    decoding: str,
-    seed: int,
-    pieces: int,
-) -> str:
-    return title(
-        family,
-        degree=degree,
-        budget=budget,
-        count=count,
+    vertices = 2 * workers // degree
+    code = codes.edge_graph(vertices, degree, decoding=decoding, seed=seed)
+    return approximate(
+        "edge_graph",
+        code,
+        {"degree": degree},
+        budget,
+        count,
+        pieces,
+        parts,
         decoding=None if decoding == "optimal" else decoding,
         seed=seed,
-        pieces=pieces,
     )

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from codedgrad.codes.decoders import Floats
+from codedgrad.codes.refined import runs
 from codedgrad.schemes.levelling import Ints, Level, level, level_on_ring
 
 __all__ = ["Layout"]
@@ -26,18 +27,24 @@ __all__ = ["Layout"]
 class Layout:
     """Which parts each worker may be asked for.
 
-    Every worker owns a block of parts. A part may be asked of its owner, and of so many
-    workers before it on a ring that it makes `copies`.
+    Every worker owns a block of parts; their sizes differ by at most one, and are 0 for
+    some where there are fewer parts than workers. A part may be asked of its owner, and
+    of so many workers before it on a ring that it makes `copies`.
 
     Attributes:
         workers: How many.
-        pieces: Parts in a block.
+        parts: In all blocks.
         copies: Workers that may be asked for a part.
     """
 
     workers: int
-    pieces: int
+    parts: int
     copies: int
+
+    @property
+    def pieces(self) -> float:
+        """Parts in the uncoded load."""
+        return self.parts / self.workers
 
     @property
     def everywhere(self) -> bool:
@@ -47,15 +54,18 @@ class Layout:
     @cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """The parts that each worker owns."""
-        c = self.pieces
-        return tuple(tuple(range(w * c, (w + 1) * c)) for w in range(self.workers))
+        return tuple(map(tuple, runs(self.parts, self.workers)))
+
+    @cached_property
+    def _owner_of(self) -> tuple[int, ...]:
+        return tuple(w for w, block in enumerate(self.blocks) for _ in block)
 
     @cached_property
     def placement(self) -> tuple[tuple[int, ...], ...]:
         """The parts that each worker may be asked for."""
         n = self.workers
         if self.everywhere:
-            return (tuple(range(n * self.pieces)),) * n
+            return (tuple(range(self.parts)),) * n
         ring = self.blocks + self.blocks
         return tuple(
             tuple(sorted(p for block in ring[w : w + self.copies] for p in block))
@@ -64,11 +74,11 @@ class Layout:
 
     def owner(self, part: int) -> int:
         """Return whose block a part is in."""
-        return part // self.pieces
+        return self._owner_of[part]
 
     def holders(self, part: int) -> list[int]:
         """Return who may be asked for a part, its owner first."""
-        owner = part // self.pieces
+        owner = self.owner(part)
         return [(owner - back) % self.workers for back in range(self.copies)]
 
     def level(
@@ -102,7 +112,7 @@ class Layout:
         )
 
     def _owners(self, parts: Sequence[int]) -> Ints:
-        return np.array(parts, dtype=np.intp) // self.pieces
+        return np.array([self._owner_of[part] for part in parts], dtype=np.intp)
 
     def relisted(
         self,

@@ -117,7 +117,7 @@ class Hands:
         given: The parts of every segment that was given, or is about to be.
     """
 
-    def __init__(self, forecast: Forecast, pieces: int) -> None:
+    def __init__(self, forecast: Forecast, pieces: float) -> None:
         self._forecast = forecast
         self._pieces = pieces
         self._fixed: list[float] = forecast.fixed.tolist()

@@ -11,7 +11,7 @@ from codedgrad.core.history import History
 from codedgrad.core.rules import Decodable, First, Rule
 from codedgrad.errors import InvalidScheme
 from codedgrad.schemes.allocating import LEARNT, Design
-from codedgrad.schemes.coded import Coded, stopping, title
+from codedgrad.schemes.coded import Coded, in_all, stopping, title
 
 __all__ = ["Heterogeneous", "heterogeneous"]
 
@@ -82,6 +82,7 @@ def heterogeneous(
     forget: float = 0.99,
     seed: int = 0,
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Heterogeneous | Coded:
     """Parts go to who is reliable; right on average at a deadline; approximate.
 
@@ -98,12 +99,13 @@ def heterogeneous(
         forget: What is left of the evidence of lateness after a step.
         seed: Of patterns of late workers, where there are too many to try.
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
-    pieces = whole("heterogeneous", "pieces", pieces, least=1)
+    total, said = in_all("heterogeneous", workers, pieces, parts)
     _check(correlation, cap, forget)
     design = Design(
         workers=workers,
-        parts=workers * pieces,
+        parts=total,
         straggle=None if straggle is None else _each(straggle, workers),
         allocation=allocation,
         decoding=decoding,
@@ -130,7 +132,7 @@ def heterogeneous(
         cap=None if cap == 2.0 else cap,
         forget=None if forget == 0.99 else forget,
         seed=seed,
-        pieces=pieces,
+        **said,
     )
     if design.is_fixed:
         return Coded(name, first, rule)

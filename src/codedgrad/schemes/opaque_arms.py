@@ -60,7 +60,7 @@ class Arms:
 
     Attributes:
         workers: How many there are, $n$.
-        parts: Of a step, a multiple of $n$.
+        parts: Of a step.
         copies: Workers that may be asked for a part.
         holders: Who that is, by part: its owner, and those before it on the ring; or
             everybody. If it is not given, it is found from the others.
@@ -183,9 +183,5 @@ class _Chooser:
     ) -> tuple[tuple[int, int], ...]:
         """Return a part of its own for everybody without a list, in turn."""
         asked = {worker for workers in lists.workers for worker in workers}
-        unit = self._places.unit
-        return tuple(
-            (worker, self._places.block(worker)[step % unit])
-            for worker in there
-            if worker not in asked
-        )
+        own = {w: self._places.block(w) for w in there if w not in asked}
+        return tuple((w, block[step % len(block)]) for w, block in own.items() if block)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.codes.decoders import Floats
+from codedgrad.codes.refined import runs
 from codedgrad.schemes.levelling import level, level_on_ring, trimmed
 from codedgrad.schemes.staging_shares import even
 
@@ -29,7 +30,7 @@ def ring(workers: int, parts: int, copies: int) -> tuple[tuple[int, ...], ...]:
     """
     if copies == workers:
         return (tuple(range(workers)),) * parts
-    owners = [worker for worker in range(workers) for _ in range(parts // workers)]
+    owners = [worker for worker, run in enumerate(runs(parts, workers)) for _ in run]
     return tuple(tuple((g - j) % workers for j in range(copies)) for g in owners)
 
 
@@ -52,7 +53,7 @@ class Places:
 
     Attributes:
         workers: $n$.
-        parts: $k = c n$.
+        parts: $k$.
         copies: $r$.
         holders: Who may be asked for a part, by part.
 
@@ -70,9 +71,9 @@ class Places:
     holders: tuple[tuple[int, ...], ...] = field(compare=False, repr=False)
 
     @property
-    def unit(self) -> int:
-        """Parts in the uncoded load, $c$."""
-        return self.parts // self.workers
+    def unit(self) -> float:
+        """Parts in the uncoded load, $c = k / n$."""
+        return self.parts / self.workers
 
     @property
     def everywhere(self) -> bool:
@@ -81,7 +82,8 @@ class Places:
 
     def block(self, worker: int) -> range:
         """Return the parts that belong to a worker."""
-        return range(worker * self.unit, (worker + 1) * self.unit)
+        n, k = self.workers, self.parts  # as `runs` does
+        return range(worker * k // n, (worker + 1) * k // n)
 
     # -- one worker a list -----------------------------------------------------------
 
@@ -114,11 +116,10 @@ class Places:
         n = self.workers
         free, speed = np.full(n, np.inf), np.ones(n)
         free[there], speed[there] = fixed, pace
-        is_held = [
-            bool(np.isfinite(free[list(self.holders[self.block(g)[0]])]).any())
-            for g in range(n)
-        ]
-        waiting = np.where(is_held, self.unit, 0)
+        waiting = np.zeros(n, dtype=np.intp)
+        for owner, block in enumerate(runs(self.parts, n)):
+            if block and np.isfinite(free[list(self.holders[block[0]])]).any():
+                waiting[owner] = len(block)
         none = np.zeros(0), np.zeros(0, dtype=np.intp)
         found = level_on_ring(free, speed, waiting, *none, self.copies)
         return _lists(self._handed(waiting, found.room))
@@ -177,8 +178,9 @@ class Places:
         for place, index in enumerate(np.argsort(x, kind="stable").tolist()):
             turn, number = divmod(place, count)
             groups[number if turn % 2 == 0 else count - 1 - number].append(there[index])
-        lists = tuple(even(range(self.parts), count))
-        return Lists(lists, tuple(tuple(sorted(group)) for group in groups))
+        cut = even(range(self.parts), count)
+        some = [(p, tuple(sorted(g))) for p, g in zip(cut, groups, strict=True) if p]
+        return Lists(tuple(p for p, _ in some), tuple(g for _, g in some))
 
     def _neighbours(self, x: Mapping[int, float], size: int) -> Lists:
         """Return neighbours on the ring, begun where the last group is the earliest."""
@@ -195,8 +197,9 @@ class Places:
         for group in groups(min(range(size), key=last)):
             if there := tuple(worker for worker in group if worker in x):
                 blocks = [(group[-1] + ahead) % n for ahead in range(size)]
-                lists.append(tuple(part for b in blocks for part in self.block(b)))
-                workers.append(there)
+                parts = tuple(part for b in blocks for part in self.block(b))
+                lists += [parts] if parts else []
+                workers += [there] if parts else []
         return Lists(tuple(lists), tuple(workers))
 
 

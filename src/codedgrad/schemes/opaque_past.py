@@ -97,7 +97,7 @@ class Past:
         shares: What grows with the load and what is paid again.
     """
 
-    def __init__(self, workers: int, unit: int, share: float) -> None:
+    def __init__(self, workers: int, unit: float, share: float) -> None:
         self.shares = Shares(share, unit)
         self._unit = unit
         self._tail = Tail(workers)

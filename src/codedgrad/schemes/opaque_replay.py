@@ -42,7 +42,7 @@ class Costs:
 
     share: float
     again: float
-    unit: int
+    unit: float
 
     @property
     def part(self) -> float:

@@ -88,7 +88,7 @@ class Shares:
         again: That a later call pays again, $g$.
     """
 
-    def __init__(self, assumed: float, unit: int) -> None:
+    def __init__(self, assumed: float, unit: float) -> None:
         self.share = _within(assumed)
         self.again = 1.0 - self.share
         self._unit = unit

@@ -75,7 +75,7 @@ class Paces:
         pieces: Parts for each worker at the uncoded load.
     """
 
-    pieces: int
+    pieces: float
 
     def start(self, workers: int) -> _Tracker:
         """Return a tracker that knows nothing yet."""
@@ -85,7 +85,7 @@ class Paces:
 class _Tracker:
     """Five predictors, the share, the round trip, and how it went."""
 
-    def __init__(self, pieces: int, workers: int) -> None:
+    def __init__(self, pieces: float, workers: int) -> None:
         self._pieces = pieces
         self._slow = np.zeros(workers)  # logarithms
         self._quick = np.zeros(workers)
@@ -182,7 +182,7 @@ class _Tracker:
     def _compete(self, seen: Floats, alive: Bools) -> None:
         """Count the parts that would have had to change hands, for every predictor."""
         share = self.share
-        actual, total = seen[alive], self._pieces * len(seen)
+        actual, total = seen[alive], round(self._pieces * len(seen))
         best = _loads(actual, share, self._pieces, total)
         even = np.full(len(actual), total / len(actual))
         loads = [even]
@@ -213,7 +213,7 @@ class _Tracker:
                 self._own.clear()
 
 
-def _loads(x: Floats, share: float, pieces: int, total: int) -> Floats:
+def _loads(x: Floats, share: float, pieces: float, total: int) -> Floats:
     """Return parts for each worker whose uncoded load takes `x` seconds."""
     pace = np.maximum(share * x / pieces, 1e-12)
     found = shares(((1.0 - share) * x).tolist(), pace.tolist(), total)
@@ -241,7 +241,7 @@ class Seen:
     sendings: list[float]
 
 
-def seen_in(record: Record, pieces: int, share: float) -> Seen:
+def seen_in(record: Record, pieces: float, share: float) -> Seen:
     """Return what a step told.
 
     Args:
@@ -265,7 +265,7 @@ def _seconds(
     seen: Seen,
     known: Sequence[SegmentState],
     end: float,
-    pieces: int,
+    pieces: float,
     share: float,
 ) -> tuple[float, bool]:
     """Return what the uncoded load would have taken, and whether that is a bound."""

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from codedgrad import codes
+from codedgrad.codes.arguments import divisors, whole
 from codedgrad.errors import IllConditioned, InvalidScheme
-from codedgrad.schemes.coded import Coded, exact, title
+from codedgrad.schemes.coded import Coded, rule_named, title
 
 
 def proportional(
@@ -22,18 +23,25 @@ def proportional(
         workers: Number of workers.
         tolerance: Late workers survived.
         speeds: Of the workers, in any unit, `[one, per, worker]`.
-        parts: Parts there are; by default 1 to 4 for each worker, as loads need them to
-            be in proportion.
+        parts: Parts in all; None: `pieces` times 1 to 4 for each worker, as loads need
+            them to be in proportion.
         rule: `decodable`, or `threshold` (count, as the papers do).
-        pieces: Parts that each of them is cut into.
+        pieces: Parts with the same coefficients; must divide `parts`.
     """
+    pieces = whole("proportional", "pieces", pieces, least=1)
+    if parts is not None and whole("proportional", "parts", parts, least=1) % pieces:
+        raise InvalidScheme(
+            f"proportional: pieces = {pieces} must divide parts = {parts}",
+            f"pieces in {divisors(parts)}",
+        )
+    blocks = None if parts is None else parts // pieces
     try:
-        code = codes.proportional(workers, tolerance, speeds, parts=parts)
+        code = codes.proportional(workers, tolerance, speeds, parts=blocks)
     except IllConditioned as error:
         better = next(
             fewer
             for fewer in range(tolerance - 1, -1, -1)
-            if _is_fine(workers, fewer, speeds, parts)
+            if _is_fine(workers, fewer, speeds, blocks)
         )
         raise InvalidScheme(
             f"proportional(tolerance={tolerance}) for {workers} workers: "
@@ -46,9 +54,9 @@ def proportional(
         speeds=speeds,
         parts=parts,
         rule=rule,
-        pieces=pieces,
+        pieces=None if pieces == 1 else pieces,
     )
-    return exact(name, code, rule, pieces)
+    return Coded(name, codes.refined(code, pieces), rule_named(rule))
 
 
 def _is_fine(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from codedgrad import codes
-from codedgrad.schemes.coded import Coded, approximate, title
+from codedgrad.schemes.coded import Coded, approximate
 
 
 def stochastic(
@@ -17,6 +17,7 @@ def stochastic(
     weights: str = "equal",
     seed: int = 0,
     pieces: int = 1,
+    parts: int | None = None,
 ) -> Coded:
     """Parts with COPIES random workers, added up as they come; right on average.
 
@@ -31,9 +32,11 @@ def stochastic(
         weights: `equal` shares of a part, or `inverse-odds` (of being late).
         seed: Of the placement.
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     where = {"placement": placement, "weights": weights}
     code = codes.stochastic(workers, copies, straggle, **where, seed=seed)
-    options = {"copies": copies, "straggle": straggle, "budget": budget, "count": count}
-    name = title("stochastic", **options, **where, seed=seed, pieces=pieces)
-    return approximate(name, code, budget, count, pieces)
+    options = {"copies": copies, "straggle": straggle}
+    return approximate(
+        "stochastic", code, options, budget, count, pieces, parts, **where, seed=seed
+    )

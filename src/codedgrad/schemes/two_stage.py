@@ -6,7 +6,6 @@ After the abstracts of arXiv 2205.07939; how it is done in detail is ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +13,7 @@ from codedgrad.codes.arguments import one_of, whole
 from codedgrad.core.history import History
 from codedgrad.core.rules import Rule, Within
 from codedgrad.errors import InvalidScheme
-from codedgrad.schemes.coded import rule_named, title
+from codedgrad.schemes.coded import in_all, rule_named, title
 from codedgrad.schemes.staging import StagedPlan, Staging
 from codedgrad.schemes.staging_planner import Planner
 
@@ -130,6 +129,7 @@ def two_stage(
     helpers: int | None = None,
     rule: str = "decodable",
     pieces: int = _PIECES,
+    parts: int | None = None,
 ) -> TwoStage:
     """Compute without a code for WINDOW seconds; code only what is not done by then.
 
@@ -156,6 +156,7 @@ def two_stage(
         helpers: The most workers that help in stage 2.
         rule: `decodable`, or `threshold` (a cyclic code counts, as the papers do).
         pieces: Parts for each worker at the uncoded load.
+        parts: Parts in all; None: `pieces` for each worker.
     """
     n = whole("two_stage", "workers", workers, least=1)
     code = one_of("two_stage", "code", code, _CODES)
@@ -167,9 +168,10 @@ def two_stage(
     held = _copies(copies, tolerance, n)
     window, give_up = _seconds("window", window), _seconds("give_up", give_up)
     inner = rule_named(rule)
+    total, said = in_all("two_stage", n, pieces, parts, usual=_PIECES)
     planner = Planner(
         workers=n,
-        parts=n * whole("two_stage", "pieces", pieces, least=1),
+        parts=total,
         first=first,
         window=window,
         tolerance=tolerance,
@@ -179,7 +181,8 @@ def two_stage(
         price=_price(price),
         by_number=start == "numbered",
     )
-    options = dict(
+    name = title(
+        "two_stage",
         first=first,
         window=window,
         tolerance=tolerance,
@@ -193,11 +196,12 @@ def two_stage(
         start=None if start == "fastest" else start,
         helpers=helpers,
         rule=rule,
+        **said,
     )
     return TwoStage(
-        name=_name(planner.parts // n, options),
+        name=name,
         workers=n,
-        parts=planner.parts,
+        parts=total,
         copies=held,
         rule=inner if give_up is None else Within(give_up, inner),
         planner=planner,
@@ -205,16 +209,6 @@ def two_stage(
         checkpoints=whole("two_stage", "checkpoints", checkpoints, least=1),
         helpers=_number("helpers", helpers, 1, n),
     )
-
-
-def _name(pieces: int, options: Mapping[str, object]) -> str:
-    """Return the name; two pieces are usual here, one is elsewhere."""
-    name = title("two_stage", **options)
-    if pieces == _PIECES:
-        return name
-    if pieces > 1:
-        return title("two_stage", **options, pieces=pieces)
-    return f"{name[:-1]}, pieces=1)" if name.endswith(")") else f"{name}(pieces=1)"
 
 
 def _number(name: str, value: object, least: int, most: int) -> int | None:

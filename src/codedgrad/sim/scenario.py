@@ -342,7 +342,8 @@ def _scheme(entry: object, workers: int, pieces: int | None) -> Scheme:
         key = min(twice)
         raise InvalidScheme(f"{name}: {key} is given twice", f"one {key}")
     said = {**inside, **apart}
-    if pieces is not None and "pieces" in options(SCHEMES[name]):
+    takes_pieces = "pieces" in options(SCHEMES[name]) and "parts" not in said
+    if pieces is not None and takes_pieces:
         said.setdefault("pieces", pieces)
     return build_scheme(name, workers, said)
 

@@ -8,6 +8,8 @@ checkpoints/
 ```
 
 Nothing in a checkpoint is ever executed; one from a stranger can at worst be refused.
+A digest (XXH3) of all that a file holds is in its metadata, so bytes that a disk has
+changed are noticed, and the run goes back to the checkpoint before. It is no signature.
 """
 
 from __future__ import annotations
@@ -17,26 +19,37 @@ import logging
 import os
 import random
 import re
-import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario
-from codedgrad.torch.tree import flatten, unflatten
+from codedgrad.errors import InvalidCheckpoint, InvalidScenario, OtherVersion
+from codedgrad.torch.packed import (
+    DIGEST,
+    KIND,
+    VERSION,
+    Packed,
+    digest_of_state,
+    is_whole,
+    pack,
+)
+from codedgrad.torch.tree import unflatten
+from codedgrad.trace.files import FULL, nothing, write_whole
+from codedgrad.trace.listing import CHECKPOINT
 
-__all__ = ["Shelf", "generators", "load", "restore_generators", "save"]
+__all__ = [
+    "Shelf",
+    "generators",
+    "load",
+    "restore_generators",
+    "save",
+]
 
-VERSION = 2  # 1: another order of samples, from before steps had equal sizes
-_KIND = "codedgrad checkpoint"
-_LONGEST = 40_000_000  # bytes of JSON; safetensors reads a header of 100 MB
-_NAME = re.compile(r"step-([0-9]{8,})\.safetensors")
 _STRAY = re.compile(r"\.step-[0-9]{8,}\.safetensors\.[0-9a-f]{8}")
 _SENSELESS = (  # what torch, numpy and Python say to what is not for them
     ArithmeticError,
@@ -63,20 +76,16 @@ def save(path: Path | str, state: Mapping[str, Any]) -> None:
         InvalidCheckpoint: If there is something else in the state, or no space left.
     """
     path = Path(path)
+    packed = pack(path, state)
     try:
-        structure, tensors = flatten(dict(state))
-    except InvalidCheckpoint as error:
-        raise InvalidCheckpoint(path, error.problem) from None
-    text = json.dumps(structure, allow_nan=False, separators=(",", ":"))
-    if len(text) > _LONGEST:
-        problem = f"has {len(text)} bytes of numbers and text, over {_LONGEST}"
-        raise InvalidCheckpoint(path, f"{problem}; keep long lists as tensors")
-    metadata = {"kind": _KIND, "version": str(VERSION), "structure": text}
-    try:
-        _write(path, tensors, metadata)
-    except (OSError, SafetensorError) as error:
-        problem = f"cannot be written: {error}; make space or choose another folder"
-        raise InvalidCheckpoint(path, problem) from error
+        write_whole(path, *packed.pieces())
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> InvalidCheckpoint:
+    problem = f"cannot be written: {error}; make space or choose another folder"
+    return InvalidCheckpoint(path, problem)
 
 
 def load(path: Path | str) -> dict[str, Any]:
@@ -99,13 +108,19 @@ def load(path: Path | str) -> dict[str, Any]:
 def _read(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return the structure and the tensors of a file."""
     try:
+        _read_once(path)
         with safe_open(path, framework="pt", device="cpu") as file:
-            structure = _structure(path, file.metadata() or {})
+            metadata = file.metadata() or {}
+            structure = _structure(path, metadata)
             names = file.keys()
             # Copied, for what it gives is the file itself, mapped and ill aligned.
-            return structure, {name: file.get_tensor(name).clone() for name in names}
+            tensors = {name: file.get_tensor(name).clone() for name in names}
+            _check_digest(path, metadata, tensors)
+            return structure, tensors
     except OSError as error:
-        raise InvalidCheckpoint(path, f"cannot be read: {error}") from error
+        raise InvalidCheckpoint(
+            path, f"cannot be read: {error.strerror or error}"
+        ) from error
     except InvalidCheckpoint:
         raise
     except (SafetensorError, *_SENSELESS) as error:  # torch's, of shapes that lie
@@ -115,9 +130,32 @@ def _read(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
         ) from error
 
 
+def _read_once(path: Path) -> None:
+    """Read a file into the page cache.
+
+    The library maps it, and where the disk cannot read a page of a mapped file the
+    process gets SIGBUS and ends. Here it is an OSError.
+    """
+    buffer = bytearray(1 << 20)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def _check_digest(
+    path: Path, metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Compare what was read with the digest in the file, if it has one."""
+    if DIGEST not in metadata:  # from before there were any
+        return
+    if digest_of_state(metadata["structure"], tensors) != metadata[DIGEST]:
+        problem = "is damaged: its content is not what was written (another digest)"
+        raise InvalidCheckpoint(path, problem)
+
+
 def _structure(path: Path, metadata: Mapping[str, str]) -> Any:
     """Return what the metadata of a file say of its structure."""
-    if metadata.get("kind") != _KIND:
+    if metadata.get("kind") != KIND:
         problem = (
             f"is not a checkpoint of codedgrad: its kind is {metadata.get('kind')!r}"
         )
@@ -132,38 +170,12 @@ def _structure(path: Path, metadata: Mapping[str, str]) -> Any:
                 ": its run took the samples in another order; finish it with the "
                 "codedgrad that began it, or begin anew in another folder"
             )
-        raise InvalidCheckpoint(path, problem)
+        raise OtherVersion(path, problem)
     try:
         return json.loads(metadata["structure"])
     except (KeyError, RecursionError, ValueError) as error:
         problem = f"is damaged: its structure is not JSON ({error!r})"
         raise InvalidCheckpoint(path, problem) from error
-
-
-def _write(
-    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]
-) -> None:
-    """Write a file in a hidden folder beside, see it to the disk, and rename it."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    beside.mkdir()  # save_file has a temporary file of its own, which a kill leaves
-    try:
-        file = beside / path.name
-        save_file(tensors, file, metadata)
-        file.chmod(beside.stat().st_mode & 0o666)  # as the umask wants; it made 0o600
-        _sync(file)
-        os.replace(file, path)
-        _sync(path.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)  # else the next write does it
-
-
-def _sync(path: Path) -> None:
-    """See a file, or the names in a folder, to the disk."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 class Shelf:
@@ -184,36 +196,114 @@ class Shelf:
             raise InvalidScenario("checkpoints", f"keep = {keep}", "1 or more")
         self.folder = Path(folder)
         self.keep = keep
+        self._was_there = self.folder.is_dir()
+        self._has_made_room = False
 
     def write(self, step: int, state: Mapping[str, Any]) -> Path:
         """Write the checkpoint of a step, then remove those no longer kept.
 
-        Those of later steps go as well: the run went back to before them.
+        Those of later steps could not be read, for the run went back to before them:
+        they are set aside, under another name.
 
         Raises:
             InvalidCheckpoint: If it cannot be written; the earlier ones stay.
         """
+        return self.put(step, pack(self.path(step), state))
+
+    def put(
+        self, step: int, packed: Packed, before: Callable[[], None] = nothing
+    ) -> Path:
+        """Write a packed state, as `write` does.
+
+        Where the disk is full, the oldest checkpoints go to make room, one after the
+        other, but never the newest that can be read: it stays until a newer one is
+        whole. With `keep=1` nothing goes.
+
+        Args:
+            step: Its step.
+            packed: The state.
+            before: Called before the file gets its name and before anything is
+                removed. If it raises, neither happens.
+
+        Raises:
+            InvalidCheckpoint: If it cannot be written; an `OSError` is its cause.
+        """
         if step < 0:
             raise InvalidCheckpoint(self.folder, f"step {step} is below 0")
+        self._make_folder()
+        path = self.path(step)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            _remove_all(self._strays(), before)  # first, for they take space
+            self._write(path, packed.pieces(), before)
+            old, later = self._others(step)
+            _remove_all(old, before)
+            for each in later:  # a failing disk may only have failed for a moment
+                os.replace(each, f"{each}.damaged")
+        except OSError as error:
+            raise _unwritten(path, error) from error
+        return path
+
+    def _make_folder(self) -> None:
+        # Once it was there, its parent is not made again: a run's folder that has
+        # vanished was removed, or its disk is gone, and then the next disk would fill.
+        try:
+            self.folder.mkdir(parents=not self._was_there, exist_ok=True)
+            self._was_there = True
         except OSError as error:
             problem = f"cannot be made: {error}; choose another folder"
             raise InvalidCheckpoint(self.folder, problem) from error
-        self._remove_strays()  # first, for they take space
-        save(self._path(step), state)
-        earlier = [other for other in self.steps() if other <= step]
-        for other in sorted({*self.steps()} - {*earlier[-self.keep :]}):
-            _remove(self._path(other))
-        return self._path(step)
+
+    def _write(
+        self,
+        path: Path,
+        pieces: list[bytes | memoryview],
+        before: Callable[[], None],
+    ) -> None:
+        while True:
+            try:
+                return write_whole(path, *pieces, before=before)
+            except OSError as error:
+                if error.errno not in FULL or not self._make_room(before):
+                    raise
+
+    def _make_room(self, before: Callable[[], None]) -> bool:
+        """Remove the oldest checkpoint but for the newest good one; say if one went."""
+        steps = self.steps()
+        good = next((s for s in reversed(steps) if is_whole(self.path(s))), None)
+        oldest = next((step for step in steps if step != good), None)
+        if good is None or oldest is None:
+            return False
+        before()
+        self.path(oldest).unlink()
+        if not self._has_made_room:  # once: it may be so from now on
+            text = "%s is on a full disk: fewer than %d checkpoints are kept"
+            _log.warning(text, self.folder, self.keep)
+        self._has_made_room = True
+        return True
+
+    def _others(self, step: int) -> tuple[list[Path], list[Path]]:
+        """Return those before the newest few up to a step, and those after it."""
+        steps = self.steps()
+        earlier = [other for other in steps if other <= step]
+        later = steps[len(earlier) :]
+        old = earlier[: -self.keep]
+        return [self.path(each) for each in old], [self.path(each) for each in later]
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, ascending."""
-        if not self.folder.is_dir():
-            return []
-        found = map(_NAME.fullmatch, os.listdir(self.folder))
-        steps = {int(name[1]) for name in found if name}
-        return sorted(step for step in steps if self._path(step).is_file())
+        """Return the steps that have a checkpoint, ascending.
+
+        Raises:
+            InvalidCheckpoint: If the folder cannot be read.
+        """
+        try:
+            if not self.folder.is_dir():
+                return []
+            found = map(CHECKPOINT.fullmatch, os.listdir(self.folder))
+            steps = {int(name[1]) for name in found if name}
+            return sorted(step for step in steps if self.path(step).is_file())
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+            raise InvalidCheckpoint(self.folder, problem) from None
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """Return the newest step that can be read, and its state; None without any.
@@ -221,12 +311,15 @@ class Shelf:
         Where the newest is damaged, a warning is logged, and it is the one before.
 
         Raises:
-            InvalidCheckpoint: If there are some, and all are damaged.
+            InvalidCheckpoint: If there are some, and all are damaged; or if the newest
+                is of another version, whose run this one must not go on with.
         """
         first: InvalidCheckpoint | None = None
         for step in reversed(self.steps()):
             try:
-                state = load(self._path(step))
+                state = load(self.path(step))
+            except OtherVersion:
+                raise
             except InvalidCheckpoint as error:
                 first = first or error
                 continue
@@ -238,12 +331,24 @@ class Shelf:
         problem = f"none of its checkpoints can be read; the newest: {first}"
         raise InvalidCheckpoint(self.folder, problem) from first
 
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """Return where the checkpoint of a step is, or would be."""
         return self.folder / f"step-{step:08d}.safetensors"
 
-    def _remove_strays(self) -> None:
-        for name in filter(_STRAY.fullmatch, os.listdir(self.folder)):
-            _remove(self.folder / name)
+    def _strays(self) -> list[Path]:
+        names = os.listdir(self.folder)
+        return [self.folder / name for name in names if _STRAY.fullmatch(name)]
+
+
+def _remove_all(paths: list[Path], before: Callable[[], None]) -> None:
+    """Remove files that were listed before `before` looks at the lock.
+
+    So a root that was paused for any time since, and has lost the folder, removes
+    nothing that its successor has written.
+    """
+    before()
+    for path in paths:
+        _remove(path)
 
 
 def _remove(path: Path) -> None:

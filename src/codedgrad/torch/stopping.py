@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that leave a whole step behind.
+"""Ctrl-C and SIGTERM that leave a whole step behind; SIGUSR1 that only asks for it.
 
 While a root waits for a gradient, or before it does, its model has not changed since
 the step before: it may stop at once. Between a gradient and the end of the step the
@@ -14,6 +14,15 @@ A process has one handler, and may have several roots, whose loops may be interl
 3. A root of another thread stops at the end of its own step. Python gives signals to
    the main thread only, so such a root hears of one only while a root of the main
    thread handles it.
+4. SIGUSR1, the warning that a scheduler sends minutes before it stops a job, asks every
+   root for a checkpoint and stops none. A root of the main thread that may stop writes
+   it at once, within the handler, because a step may wait for longer than the warning
+   is early. Other roots write it where they call `heed`: while they wait, or at the end
+   of the step.
+5. The handler interrupts Python code anywhere, also while a checkpoint is written or
+   workers are ended. A root says so by `busy`, and does what signals want when it is
+   through: schedulers send SIGTERM twice, and the second must not cost the checkpoint
+   that the first led to. Only a second Ctrl-C does not wait.
 """
 
 from __future__ import annotations
@@ -21,34 +30,46 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakSet
+
+from codedgrad.errors import InvalidCheckpoint
 
 __all__ = ["Stopping"]
 
 _log = logging.getLogger("codedgrad")
-_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_USUAL = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGUSR1: signal.SIG_DFL,
+}
 
 
 class Stopping:
-    """What a root does about both signals while it is installed.
+    """What a root does about the signals while it is installed.
 
     The signals are taken only where they have their usual effect: a handler of the
     user's own stays, and is the only one called.
 
-    Args:
-        may_stop: Whether the root may stop at once.
-        save: Writes a checkpoint; called at the end of a step.
+    Attributes:
+        may_stop: Whether the root may stop at once; it may before it has begun.
+        save: Writes a checkpoint, and returns whether there is a place for it; called
+            only where the root may stop.
     """
 
-    def __init__(self, may_stop: Callable[[], bool], save: Callable[[], None]) -> None:
-        self._may_stop = may_stop
-        self._save = save
+    def __init__(self) -> None:
+        self.may_stop: Callable[[], bool] = lambda: True
+        self.save: Callable[[], bool] = lambda: True  # nothing has happened yet
         self._thread = threading.current_thread()
         self._wanted: int | None = None  # the signal that is to be obeyed
         self._is_saved = False  # at the end of a step, since the signal came
+        self._is_asked = False  # for a checkpoint, by a warning
+        self._is_busy = False
+        self._is_obeying = False
+        self._has_stopped = False  # since the last end of a step
 
     def install(self) -> None:
         """Hear of signals from now on; take them if this is the main thread."""
@@ -65,22 +86,64 @@ class Stopping:
         if not _of(threading.main_thread()) and _is_main():
             _give_back()
 
+    def ask(self) -> None:
+        """Write a checkpoint: at once if the root may stop, else when it next may.
+
+        To be called in the root's own thread.
+        """
+        self._is_asked = True
+        self.heed()
+
+    def heed(self) -> None:
+        """Write the checkpoint that was asked for, if the root may stop here."""
+        if self._is_asked and not self._is_busy and self.may_stop():
+            self._is_asked = False
+            try:
+                there = self.save()
+            except InvalidCheckpoint as error:  # the root is not to stop yet
+                _log.warning("checkpoint requested; %s", error)
+                return
+            if there:
+                _log.info("checkpoint requested, and written")
+            else:
+                _log.warning("checkpoint requested, but the run has no run_dir")
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Let signals that come in this block wait for the block's end."""
+        before, self._is_busy = self._is_busy, True
+        try:
+            yield
+        finally:
+            self._is_busy = before
+        self.heed()
+        if self._wanted is not None and not self._is_busy and not self._is_obeying:
+            self.obey()
+
     def obey(self) -> None:
-        """Stop, if that was wanted and nobody is in the middle; the end of a step."""
+        """Do what signals wanted; called at the end of a step.
+
+        Stops if that was wanted and no other root is in the middle of a step.
+        """
+        self._has_stopped = False
+        self.heed()
         wanted = self._wanted
         if wanted is None:
             return
         together = _of(self._thread)
         if all(each is self or each._is_ready() for each in together):
-            _forget(together)
-            _stop(wanted)
+            _stop(wanted, [self, *together])
         # the process goes on until the others are at an end of theirs, and by then this
         # root may be in the middle of its next step
-        self._save()
+        self._is_obeying = True
+        try:
+            self.save()
+        finally:
+            self._is_obeying = False
         self._is_saved = True
 
     def _is_ready(self) -> bool:
-        return self._is_saved or self._may_stop()
+        return self._is_saved or (self.may_stop() and not self._is_busy)
 
 
 # Weak, so that a root that the user dropped without closing it holds nobody up.
@@ -95,23 +158,27 @@ def _handle(number: int, frame: FrameType | None) -> None:
         _give_back()
         signal.raise_signal(number)
         return
-    is_second = any(each._wanted is not None for each in here)
+    if number == signal.SIGUSR1:
+        for each in list(_installed):
+            each._is_asked = True  # a root of another thread heeds it there
+        for each in here:
+            each.heed()
+        return
+    is_second = any(each._wanted is not None or each._has_stopped for each in here)
+    is_busy = any(each._is_busy for each in here)
     for each in list(_installed):
         each._wanted = number
-    if is_second or all(each._may_stop() for each in here):
-        _forget(here)
-        _stop(number)
+    if is_second and not (is_busy and number == signal.SIGTERM):
+        _stop(number, here)
+    if is_busy:
+        return  # which ends soon, and then obeys
+    if all(each.may_stop() for each in here):
+        _stop(number, here)
     _log.warning("stopping at the end of this step; once more to stop at once")
 
 
 def _of(thread: threading.Thread) -> list[Stopping]:
     return [each for each in list(_installed) if each._thread is thread]
-
-
-def _forget(stopped: list[Stopping]) -> None:
-    """Let what stops now be used again, as a notebook may."""
-    for each in stopped:
-        each._wanted, each._is_saved = None, False
 
 
 def _is_main() -> bool:
@@ -126,7 +193,9 @@ def _give_back() -> None:
             signal.signal(number, handler)
 
 
-def _stop(number: int) -> None:
+def _stop(number: int, roots: list[Stopping]) -> NoReturn:
+    for each in roots:  # they may be used again, as in a notebook
+        each._wanted, each._is_saved, each._has_stopped = None, False, True
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)

@@ -23,25 +23,27 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from codedgrad import __version__
-from codedgrad.core import Command, Event, Link, Patience, Record, Scheme
+from codedgrad.core import Command, Event, History, Link, Patience, Record, Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines import Driver, Engine, FaultPlan, Sum, granted
-from codedgrad.engines.drive import refuse_oracle
+from codedgrad.engines.drive import header_of, refuse_oracle
 from codedgrad.engines.named import engine_of
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario
+from codedgrad.engines.notices import notices_of
+from codedgrad.errors import InvalidCheckpoint, InvalidScenario, LockLost
 from codedgrad.schemes import build
 from codedgrad.torch.checkpoint import generators, restore_generators
 from codedgrad.torch.flat import Flat
-from codedgrad.torch.folder import Checkpoints, Folder
+from codedgrad.torch.folder import Checkpoints, Folder, parts_of
 from codedgrad.torch.job import Job
 from codedgrad.torch.notes import Knobs
 from codedgrad.torch.progress import Bar
 from codedgrad.torch.report import Report, report_of
 from codedgrad.torch.stopping import Stopping
 from codedgrad.torch.tree import flatten
+from codedgrad.torch.untracked import warn_of_untracked
 from codedgrad.torch.workload import SCALARS, Workload, in_training, workload
 from codedgrad.trace import Manifest, StepLine
 
@@ -76,6 +78,7 @@ def train(
     seed: int = 0,
     run_dir: Path | str | None = None,
     resume: bool | str = False,
+    take_over: bool = False,
     checkpoints: Checkpoints | None = None,
     label: str = "",
     delays: Delays | Times | None = None,
@@ -107,7 +110,10 @@ def train(
             model draws in a part.
         run_dir: A folder for the trace, the figures of every step, and checkpoints.
         resume: "auto": go on with the run in `run_dir` if there is one; True: there
-            must be one; False: there must be none.
+            must be one; False: there must be none. A run may go on with another number
+            of workers, scheme or engine. It keeps its number of parts.
+        take_over: Whether to take `run_dir` from a root that is still running; that one
+            stops before its next write.
         checkpoints: When to write them, and how many to keep.
         label: What people should call the run.
         delays: What every part is to take longer, to rehearse: a model, drawn for 1000
@@ -131,36 +137,62 @@ def train(
     """
     if seed < 0:
         raise InvalidScenario("seed", f"is {seed}", "0 or more")
-    if isinstance(scheme, str) and scheme.lower().endswith(".toml"):
-        from codedgrad.sim.scenario import read_scenario  # no worker needs it
-
-        scheme = read_scenario(scheme).schemes[0]
-    if isinstance(scheme, str):
-        if workers is None:
-            raise InvalidScenario("workers", "are not given", "workers=8")
-        scheme = build(scheme, workers)
-    elif workers not in (None, scheme.workers):
-        problem = f"are {workers}, the scheme has {scheme.workers}"
-        raise InvalidScenario("workers", problem, "to leave them out")
+    given = scheme
+    parts = None if run_dir is None or not resume else parts_of(Path(run_dir))
+    scheme = _scheme(given, workers, parts)
     refuse_oracle(scheme)
     engine = granted(engine_of(engine, address), uplink)
-    if delays is not None and not isinstance(delays, Times):
-        delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
     with ExitStack() as stack:
+        stopping = Stopping()
+        stack.callback(stopping.remove)
+        stopping.install()
         stack.callback(engine.close)
-        coded = Coded(job, scheme, engine, seed, progress, unbiased)
+        folder: Folder | None = None
         if run_dir is not None:
             when = Checkpoints() if checkpoints is None else checkpoints
-            manifest = coded._manifest(engine.name, seed, label)
-            coded._folder = Folder(Path(run_dir), manifest, resume, when)
-            stack.callback(coded._folder.close)
-        elif resume or checkpoints is not None:
+            folder = Folder(Path(run_dir), resume, when, take_over)
+            stack.callback(folder.close)
+        elif resume or take_over or checkpoints is not None:
+            name = "resume" if resume else "take_over" if take_over else "checkpoints"
             problem = "has no folder to be in"
-            name = "resume" if resume else "checkpoints"
             raise InvalidScenario(name, problem, 'run_dir="runs/first"')
-        coded._start(engine, delays, faults, patience, watch)
+        if folder is not None and folder.parts not in (None, scheme.parts):
+            scheme = _scheme(given, workers, folder.parts)
+        if delays is not None and not isinstance(delays, Times):
+            delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
+        coded = Coded(job, scheme, engine, seed, progress, unbiased)
+        coded._stopping = stopping
+        coded._folder = folder
+        if folder is not None:
+            parameters = coded.model.parameters()
+            stack.callback(warn_of_untracked(parameters, coded._all_tracked))
+        coded._start(engine, delays, faults, patience, watch, label)
         coded._stack = stack.pop_all()
     return coded
+
+
+def _scheme(given: Scheme | str, workers: int | None, parts: int | None) -> Scheme:
+    """Return the scheme of a run.
+
+    Args:
+        given: Built, in words, or a scenario that has it.
+        workers: How many, if they are given.
+        parts: As the run in the folder has them; None: as many as the scheme has.
+    """
+    if isinstance(given, str) and given.lower().endswith(".toml"):
+        from codedgrad.sim.scenario import read_scenario  # no worker needs it
+
+        given = read_scenario(given).schemes[0]
+        if parts not in (None, given.parts) and workers in (None, given.workers):
+            return build(given.name, given.workers, parts=parts)
+    if isinstance(given, str):
+        if workers is None:
+            raise InvalidScenario("workers", "are not given", "workers=8")
+        return build(given, workers, parts=parts)
+    if workers not in (None, given.workers):
+        problem = f"are {workers}, the scheme has {given.workers}"
+        raise InvalidScenario("workers", problem, "to leave them out")
+    return given
 
 
 class Coded:
@@ -188,6 +220,7 @@ class Coded:
         self.scheme = scheme
         self.step = 0
         self.report: Report | None = None
+        self._seed = seed
         self._progress = progress
         self._unbiased = unbiased
         self._gradient = torch.zeros(self._work.layout.gradient, dtype=self._flat.dtype)
@@ -196,11 +229,12 @@ class Coded:
         in_training.add(self.model)
         self._folder: Folder | None = None
         self._stack = ExitStack()
-        self._stopping = Stopping(lambda: not self._has_gradient, self._save)
+        self._stopping = Stopping()
         self._reference: Workload | None = None
         self._tracked: dict[str, Tracked] = {}
         self._unclaimed: dict[str, Any] = {}  # states of what is not tracked yet
         self._missed: set[str] = set()  # and was not when the steps began
+        self._warned: set[str] = set()  # names of states that nobody tracks
         self._generators: dict[str, Any] | None = None
         self._begun_with: dict[str, Any] | None = None  # generators, in a step
         self._logged: dict[str, float] = {}
@@ -215,25 +249,36 @@ class Coded:
         faults: FaultPlan | None,
         patience: Patience | None,
         watch: Callable[[Event, list[Command]], None] | None,
+        label: str,
     ) -> None:
         watches = [] if watch is None else [watch]
+        patience = patience or Patience()
+        header = header_of(engine, self.scheme, patience)
+        history: History | None = None
+        earlier = 0.0
+        if self._folder is not None:
+            manifest = self._folder.compare(self._manifest(engine.name, label))
+            history = self._folder.relearn(header, self.scheme, patience)
+            earlier = self._restore(self._folder)
 
         def tell(event: Event, commands: list[Command]) -> None:
             for told in watches:
                 told(event, commands)
 
-        past = [] if self._folder is None else self._folder.past
         self._driver = Driver(
             engine,
             self.scheme,
             self._work.layout,
             patience=patience,
             watch=tell,
-            past=past,
+            history=history,
+            earlier=earlier,
+            tend=self._tend,
         )
+        self._notices = partial(notices_of, engine)
         if self._folder is not None:
-            self._restore(self._folder)
-            watches.append(self._folder.open(self._driver.header()))
+            watches.append(self._folder.open(header, manifest))
+            self._tell(self._folder)
         self._warn()
         engine.start(
             self._make,
@@ -244,7 +289,10 @@ class Coded:
             parts=self.scheme.parts,
             root=self._work,
         )
-        self._stopping.install()
+        self._stopping.may_stop = lambda: not self._has_gradient
+        self._stopping.save = self._save
+        if self._folder is not None:
+            self._folder.outcome = "ended"
 
     # -- the loop --------------------------------------------------------------------
 
@@ -256,11 +304,10 @@ class Coded:
         """
         self._settle()
         self._check_total(total)
-        if self._generators is not None:
-            restore_generators(self._generators)
-            self._generators = None
-        for name in self._unclaimed:
-            _log.warning("the checkpoint has %r, which is not tracked", name)
+        if self._folder is not None:
+            self._folder.lock.update(steps=total)
+        self._take_up_generators()
+        self._warn_of_unclaimed()
         self._missed |= set(self._unclaimed)
         self._unclaimed = {}
         with Bar(total, self.step, self._progress) as bar:
@@ -275,6 +322,8 @@ class Coded:
                     self._settle()
             finally:
                 self._is_looping = False
+                if not self._has_gradient:  # the loop was left: the step is not taken
+                    self._is_in_step = self._is_tried = False
         self._save()
 
     def backward(self) -> Report:
@@ -295,8 +344,12 @@ class Coded:
             raise InvalidScenario("backward", problem, advice)
         if self._is_tried:  # outside of a loop, or once more after a failure
             self._settle()
+        if not self._is_looping and self._folder is not None:
+            self._take_up_generators()
+            self._begun_with = generators()
         begun = self._driver.now()
         self._check_parameters()
+        self._warn_of_unclaimed()
         self._is_in_step = self._is_tried = True
         self._sum = self._get_sum()
         self._has_gradient = True  # from here on the model is in between two steps
@@ -352,7 +405,9 @@ class Coded:
             if name in self._unclaimed:
                 tracked.load_state_dict(self._unclaimed.pop(name))
             elif self._folder is not None and self._folder.step > 0:
-                _log.warning("the checkpoint has no %r; it begins anew", name)
+                _log.warning(
+                    "the checkpoint has no state of %r: it starts as it is now", name
+                )
 
     def log(self, **scalars: float) -> None:
         """Note numbers of this step, such as an accuracy, in the run's folder."""
@@ -387,8 +442,9 @@ class Coded:
     def close(self) -> None:
         """End all workers and close the files. It may be called twice."""
         in_training.discard(self.model)
-        self._stopping.remove()
-        self._stack.close()
+        self._stopping.save = lambda: True  # all that there is to save is saved
+        with self._stopping.busy():
+            self._stack.close()
 
     def __enter__(self) -> Coded:
         return self
@@ -400,10 +456,16 @@ class Coded:
         traceback: TracebackType | None,
     ) -> None:
         with ExitStack() as stack:
-            stack.callback(self.close)
-            stack.callback(self._save)
             if error is None:
-                self._settle()
+                stack.callback(self.close)
+                stack.callback(self._save)
+                if self._has_gradient:
+                    self._settle()
+                return
+            if self._folder is not None:
+                self._folder.outcome = "stopped"
+            stack.callback(_in_spite_of, error, self.close)
+            stack.callback(_in_spite_of, error, self._save)
 
     # -- in between ------------------------------------------------------------------
 
@@ -480,9 +542,32 @@ class Coded:
         self._begun_with = None
         self.step += 1
         self._is_in_step = self._is_tried = self._has_gradient = False
-        if self._folder is not None and self._folder.is_due(self.step):
-            self._save()
+        if self._folder is not None:
+            self._tell(self._folder)
+            with self._stopping.busy():  # a signal must not write a second one in it
+                self._folder.save_if_due(self.step, self._state)
+        self._tend()
         self._stopping.obey()
+
+    def _tell(self, folder: Folder) -> None:
+        """Let the heartbeat of the folder say how it goes."""
+        report = self.report
+        folder.lock.update(
+            step=self.step,
+            workers=self.scheme.workers,
+            alive=sum(self._driver.coordinator.alive),
+            seconds=None if report is None else report.seconds,
+            loss=None if report is None else report.loss,
+            late=() if report is None else report.late,
+        )
+
+    def _tend(self) -> None:
+        """Hear of hosts that will be taken away; write a checkpoint if asked for."""
+        for notice in self._notices():
+            _log.warning("%s", notice)
+            if notice.is_root:
+                self._stopping.ask()
+        self._stopping.heed()
 
     def _line(self) -> StepLine:
         report = self.report
@@ -500,15 +585,22 @@ class Coded:
 
     # -- checkpoints -----------------------------------------------------------------
 
-    def _save(self) -> None:
-        """Write a checkpoint, unless the model is in between two steps."""
+    def _save(self) -> bool:
+        """Write a checkpoint, unless the model is in between two steps.
+
+        Returns:
+            Whether there is a folder to write to.
+        """
         if self._folder is not None and not self._has_gradient:
-            self._folder.save(self.step, self._state)
+            with self._stopping.busy():  # a signal must not write a second one in it
+                self._folder.save(self.step, self._state)
+        return self._folder is not None
 
     def _state(self) -> dict[str, Any]:
         per_epoch = self.steps_per_epoch
         return {
             "step": self.step,
+            "seconds": self._driver.now(),
             "epoch": self.step // per_epoch,
             "step_of_epoch": self.step % per_epoch,
             "model": self.model.state_dict(),
@@ -517,35 +609,45 @@ class Coded:
             "generators": self._begun_with or generators(),
         }
 
-    def _restore(self, folder: Folder) -> None:
+    def _restore(self, folder: Folder) -> float:
+        """Take up the state of a checkpoint; return the seconds of the run so far."""
         if folder.state is None:
-            return
+            return 0.0
         state, folder.state = folder.state, None  # it may be large
+        where = f"the checkpoint of step {folder.step} does not fit"
         try:
+            if unlike := _unlike(self.model.state_dict(), state["model"]):
+                raise InvalidCheckpoint(folder.path, f"{where}: {unlike}")
             self.model.load_state_dict(state["model"])
             self.knobs.update(state["knobs"])
             self._unclaimed = dict(state["tracked"])
             self._generators = state["generators"]
-        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            seconds = float(state.get("seconds", 0.0))
+        except InvalidCheckpoint:
+            raise
+        except (
+            AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+        ) as error:  # fmt: skip
             said = " ".join(str(error).split())
-            problem = f"the checkpoint of step {folder.step} does not fit: {said}"
-            raise InvalidCheckpoint(folder.path, problem) from error
+            raise InvalidCheckpoint(folder.path, f"{where}: {said}") from error
         self.step = folder.step
         _log.info("going on from step %d of %s", self.step, folder.path)
+        return seconds
 
-    def _manifest(self, engine: str, seed: int, label: str) -> Manifest:
+    def _manifest(self, engine: str, label: str) -> Manifest:
         parts = self._work.parts
         return Manifest(
             scheme=self.scheme.name,
             workers=self.scheme.workers,
             parts=self.scheme.parts,
             engine=engine,
-            seed=seed,
+            seed=self._seed,
             samples=parts.samples,
             batch_size=parts.batch_size,
             least_samples=parts.least_samples,
             shuffle=str(self._work.job.shuffle),
             unbiased=self._unbiased,
+            data=self._work.digest_of_data(),
             steps_per_epoch=parts.steps_per_epoch,
             label=label,
             created=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
@@ -560,6 +662,20 @@ class Coded:
             problem = f"are done: {self.step} in all, of {total}"
             advice = "the number of the whole run, in one loop over all epochs"
             raise InvalidScenario("steps", problem, advice)
+
+    def _take_up_generators(self) -> None:
+        """Let generators go on where the checkpoint's were, once."""
+        state, self._generators = self._generators, None
+        if state is not None:
+            restore_generators(state)
+
+    def _warn_of_unclaimed(self) -> None:
+        for name in [n for n in self._unclaimed if n not in self._warned]:
+            _log.warning("the checkpoint has %r, which is not tracked", name)
+        self._warned |= self._unclaimed.keys()
+
+    def _all_tracked(self) -> list[object]:
+        return list(self._tracked.values())
 
     def _warn(self) -> None:
         parts = self._work.parts
@@ -582,3 +698,35 @@ class Coded:
                 parts.smallest_at_end,
                 parts.total(0),
             )
+
+
+def _in_spite_of(error: BaseException, act: Callable[[], object]) -> None:
+    """Save or close after an error of the loop; log what fails, and raise nothing.
+
+    What `with` raises is then the error of the loop, which is the cause of the rest.
+    """
+    try:
+        act()
+    except (InvalidCheckpoint, LockLost) as another:
+        if type(another) is not type(error):
+            _log.error("%s", another)
+
+
+def _unlike(model: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
+    """Return in what a model differs from a saved one, in words; nothing if it fits."""
+    now, was = (
+        {name: x for name, x in state.items() if isinstance(x, Tensor)}
+        for state in (model, saved)
+    )
+    for name in sorted(now.keys() | was.keys()):
+        if name not in was:
+            return f"it has no {name}, the model has"
+        if name not in now:
+            return f"it has {name}, which the model has not"
+        one, other = was[name], now[name]
+        if one.shape != other.shape:
+            shape = tuple(one.shape)
+            return f"{name} has the shape {shape}, the model's {tuple(other.shape)}"
+        if one.dtype != other.dtype:
+            return f"{name} is of {one.dtype}, the model's of {other.dtype}"
+    return ""

@@ -175,6 +175,11 @@ class Workload:
             advice=_ADVICE,
         )
 
+    def digest_of_data(self) -> str:
+        """Return a digest of a few samples; empty if they are not to be looked at."""
+        found = self._sampled()
+        return digest(found) if found else ""
+
     def _sampled(self) -> dict[str, str]:
         """Return digests of a few samples, by name."""
         found: dict[str, str] = {}

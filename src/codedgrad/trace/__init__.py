@@ -2,11 +2,13 @@
 
 `Recorder` writes it, `read` reads it back, `replay` decides it again, `reports` says
 what happened in every step (a `Reporter` while it runs), and `export` makes the arrival
-matrix of it. A `Run` is a folder with a trace and the figures of its steps.
+matrix of it. A `Run` is a folder with a trace and the figures of its steps; a `Lock`
+keeps a second root out of it.
 """
 
 from codedgrad.trace.arrivals import Arrival, arrivals, export, matrix
 from codedgrad.trace.format import Entry, Header
+from codedgrad.trace.lock import Lock
 from codedgrad.trace.metrics import (
     Reporter,
     StepReport,
@@ -16,6 +18,7 @@ from codedgrad.trace.metrics import (
     settled_steps,
 )
 from codedgrad.trace.read import Trace, read
+from codedgrad.trace.recent import relearn
 from codedgrad.trace.replay import Difference, replay
 from codedgrad.trace.runs import (
     Manifest,
@@ -25,6 +28,8 @@ from codedgrad.trace.runs import (
     read_run,
     write_manifest,
 )
+from codedgrad.trace.segments import RunRecorder
+from codedgrad.trace.status import Status, read_status
 from codedgrad.trace.write import Recorder
 
 __all__ = [
@@ -32,10 +37,13 @@ __all__ = [
     "Difference",
     "Entry",
     "Header",
+    "Lock",
     "Manifest",
     "Recorder",
     "Reporter",
     "Run",
+    "RunRecorder",
+    "Status",
     "StepLine",
     "StepLog",
     "StepReport",
@@ -47,6 +55,8 @@ __all__ = [
     "matrix",
     "read",
     "read_run",
+    "read_status",
+    "relearn",
     "replay",
     "reports",
     "settled_steps",

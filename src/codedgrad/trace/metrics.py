@@ -34,6 +34,7 @@ from codedgrad.core import (
     Patience,
     Progressed,
     Record,
+    Scheme,
     State,
     StepStarted,
     Upload,
@@ -43,7 +44,7 @@ from codedgrad.core import (
 )
 from codedgrad.core.estimators import Speed
 from codedgrad.errors import BrokenPlan, InvalidTrace
-from codedgrad.trace.format import Entry
+from codedgrad.trace.format import Entry, Header
 from codedgrad.trace.read import Trace
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "StepReport",
     "Waiting",
     "ended_steps",
+    "rebuilt",
     "reports",
     "settled_steps",
 ]
@@ -240,21 +242,50 @@ def _stretches(
     return found, free or prompt
 
 
+def rebuilt(
+    header: Header, entries: Iterable[Entry], scheme: Scheme, patience: Patience
+) -> History:
+    """Return what a coordinator knows after these events.
+
+    Args:
+        header: Of the trace.
+        entries: Whole steps.
+        scheme: Asked for its plan of every step, as the coordinator did, because its
+            estimators record what they expect when a plan is made.
+        patience: Of the coordinator.
+    """
+    history = History(header.workers)
+    for _ in _go_through(header, entries, history, scheme, patience):
+        pass
+    return history
+
+
 def _rebuilt(
     trace: Trace,
+) -> Iterator[tuple[Record, Combine | GiveUp, History]]:
+    header = trace.header
+    return _go_through(header, trace.entries, History(header.workers))
+
+
+def _go_through(
+    header: Header,
+    entries: Iterable[Entry],
+    history: History,
+    scheme: Scheme | None = None,
+    patience: Patience | None = None,
 ) -> Iterator[tuple[Record, Combine | GiveUp, History]]:
     """Go through the events as the coordinator did, without deciding anything.
 
     What came of a message that is not finite follows from what else was heard and asked
     about it, so it need not be written down.
     """
-    header = trace.header
-    history = History(header.workers)
-    alive = history.alive
-    everything = (frozenset(range(header.parts)),) * header.workers
+    alive, patience = history.alive, patience or Patience()
+    held = (frozenset(range(header.parts)),) * header.workers
+    if scheme is not None:
+        held = tuple(frozenset(parts) for parts in scheme.placement)
     state: State | None = None
     opinions: Opinions | None = None
-    for entry in trace.entries:
+    for entry in entries:
         event = entry.event
         ends = [c for c in entry.commands if isinstance(c, Combine | GiveUp)]
         if state is not None:
@@ -266,12 +297,14 @@ def _rebuilt(
                     state = None
                 if state is None and _opens(entry, step):
                     history.settle()
-                    deadline = Patience().deadline(history)
+                    deadline = patience.deadline(history)
                     state = State(
-                        step, at, everything, header.parts, alive, deadline,
+                        step, at, held, header.parts, alive, deadline,
                         header.capabilities,
                     )  # fmt: skip
                     opinions = Opinions(state)
+                    if scheme is not None:
+                        scheme.plan(step, history).first(state)
             case WorkerLost(worker) | WorkerJoined(worker):
                 if 0 <= worker < len(alive):
                     if state is not None and isinstance(event, WorkerLost):
@@ -318,5 +351,6 @@ def _end(
     for message, _ in end.weights if isinstance(end, Combine) else ():
         if message in state.doubted:
             state.hand_over(message)  # the sum says so
-    history.ended(state, combined=isinstance(end, Combine))
+    failed = isinstance(end, GiveUp) and end.reason not in ("cancelled", "superseded")
+    history.ended(state, isinstance(end, Combine), failed)
     return history.records[-1], end, history

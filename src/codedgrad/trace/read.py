@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,9 @@ import msgspec
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace.format import Entry, Header, decode_entry, decode_header
 
-__all__ = ["Trace", "read", "whole_length"]
+__all__ = ["Trace", "read"]
+
+_LARGEST = 1 << 30  # bytes of a decompressed file: some unpack to far more than memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,51 +45,35 @@ class Trace:
         return self.entries
 
 
-def read(path: Path | str) -> Trace:
-    """Read a trace.
+def read(path: Path | str, problems: list[InvalidTrace] | None = None) -> Trace:
+    """Read a trace, compressed if its name ends in `.gz`.
 
     A last line that is torn, as a killed run leaves it, is left out. Anything else
     that is not a trace is refused; nothing in a file is ever executed.
+
+    Args:
+        path: The file.
+        problems: If given, a line that will not do ends the trace, and is noted here
+            instead of being refused.
     """
     header: Header | None = None
     entries: list[Entry] = []
     whole = 0
-    for line in _lines(Path(path)):
-        if header is None:
-            header = line.header()
-        elif (entry := line.entry()) is not None:
-            entries.append(entry)
-            if entry.ends_step or (entry.compares and whole == len(entries) - 1):
-                whole = len(entries)
+    try:
+        for line in _lines(Path(path)):
+            if header is None:
+                header = line.header()
+            elif (entry := line.entry()) is not None:
+                entries.append(entry)
+                if entry.ends_step or (entry.compares and whole == len(entries) - 1):
+                    whole = len(entries)
+    except InvalidTrace as error:
+        if header is None or problems is None:
+            raise
+        problems.append(error)
     if header is None:
         raise InvalidTrace(path, "is empty")
     return Trace(header, tuple(entries[:whole]), tuple(entries[whole:]))
-
-
-def whole_length(path: Path, header: Header, before: int | None = None) -> int:
-    """Return the bytes up to the last whole step, of a trace with this header.
-
-    Or up to the start of step `before`. 0 if even the line of the header is torn.
-    """
-    length = 0
-    for line in _lines(path):
-        if line.number == 1:
-            found = line.header()
-            if found != header:
-                problem = "is the trace of another run; what differs is"
-                raise InvalidTrace(path, f"{problem}: {_unlike(found, header)}")
-            length = line.end if line.data.endswith(b"\n") else 0
-        elif (entry := line.entry()) is not None:
-            if before is not None and entry.starts_from(before):
-                return line.start
-            if entry.ends_step or (entry.compares and length == line.start):
-                length = line.end
-    return length
-
-
-def _unlike(one: Header, other: Header) -> str:
-    names = msgspec.structs.asdict(one)
-    return ", ".join(n for n in names if getattr(one, n) != getattr(other, n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +83,6 @@ class _Line:
     path: Path
     number: int
     data: bytes
-    start: int
-    end: int
     is_last: bool
 
     def header(self) -> Header:
@@ -117,13 +103,26 @@ class _Line:
 
 
 def _lines(path: Path) -> Iterator[_Line]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidTrace(path, f"cannot be read: {error.strerror}") from None
+    data = _data(path)
     start, number = 0, 0
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
         number += 1
-        yield _Line(path, number, data[start:end], start, end, end == len(data))
+        yield _Line(path, number, data[start:end], end == len(data))
         start = end
+
+
+def _data(path: Path) -> bytes:
+    """Return what is in a file, compressed or not."""
+    try:
+        if path.suffix != ".gz":
+            return path.read_bytes()
+        with gzip.open(path) as file:
+            data = file.read(_LARGEST + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidTrace(path, f"cannot be decompressed: {error}") from None
+    except OSError as error:
+        raise InvalidTrace(path, f"cannot be read: {error.strerror}") from None
+    if len(data) > _LARGEST:
+        raise InvalidTrace(path, f"holds more than {_LARGEST >> 20} MB")
+    return data

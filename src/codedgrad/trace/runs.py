@@ -1,10 +1,12 @@
 """The folder of a run: what was run, every event, every step's figures.
 
 ```text
-run.json       what was run: a `Manifest`
-trace.jsonl    every event with the commands it led to; see `format`
+run.json       what is run: a `Manifest`
 steps.jsonl    a `StepLine` for every step: loss, metrics, what the user logged
+trace/         every event with the commands it led to; see `segments`
 checkpoints/   see `codedgrad.torch.checkpoint`
+lock.json      which root the folder belongs to; see `lock`
+status.json    how that root is doing, about once a second; see `status`
 ```
 
 All of it is plain text to the reader; nothing in it is ever executed.
@@ -12,7 +14,9 @@ All of it is plain text to the reader; nothing in it is ever executed.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,18 +25,22 @@ import msgspec
 from msgspec import Struct
 
 from codedgrad.errors import InvalidTrace
-from codedgrad.trace.files import write_whole
-from codedgrad.trace.read import Trace, read
+from codedgrad.trace.files import nothing, write_whole
+from codedgrad.trace.format import Header
+from codedgrad.trace.lines import Lines
+from codedgrad.trace.read import Trace
+from codedgrad.trace.segments import read_segments
 
 __all__ = ["Manifest", "Run", "StepLine", "StepLog", "read_run", "write_manifest"]
 
+_log = logging.getLogger("codedgrad")
 VERSION = 1
 _KIND = "codedgrad run"
-MANIFEST, TRACE, STEPS = "run.json", "trace.jsonl", "steps.jsonl"
+MANIFEST, TRACE, STEPS = "run.json", "trace", "steps.jsonl"
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What was run.
+    """What is run, as by the newest root of its folder.
 
     Attributes:
         scheme: Its name, with its options.
@@ -46,6 +54,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
         steps_per_epoch: Steps in which every sample is used once.
         shuffle: How samples are put in order.
         unbiased: Whether sums were divided by all samples of a step.
+        data: Digest of a few samples; empty if they were not to be looked at.
         label: What people should call it; else the scheme.
         note: Anything else, for people.
         created: When it was begun, such as `2026-11-16 04:36:36 UTC`.
@@ -65,6 +74,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     least_samples: int | None = None
     shuffle: str = ""
     unbiased: bool = False
+    data: str = ""
     label: str = ""
     note: str = ""
     created: str = ""
@@ -91,6 +101,7 @@ class StepLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
         samples: Samples in it.
         metrics: Means over the step.
         logged: What the user logged, such as an accuracy on other data.
+        life: Of the run; a later life may have taken the step again.
     """
 
     step: int
@@ -101,6 +112,7 @@ class StepLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     samples: float | None = None
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     logged: dict[str, float | None] = msgspec.field(default_factory=dict)
+    life: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,8 @@ class Run:
     Attributes:
         path: The folder.
         manifest: What was run.
-        trace: What happened.
+        trace: What happened, as far back as it is kept and as the workers were those
+            of the newest life; empty if nothing of it can be read.
         steps: The figures of every step, in order; they may end before the trace does.
     """
 
@@ -140,10 +153,13 @@ def read_run(path: Path | str) -> Run:
             names = " and ".join(inside[:3])
             raise InvalidTrace(path, f"is not the folder of a run, but holds {names}")
     manifest = read_manifest(path)
-    trace = read(path / TRACE)
-    header = trace.header
-    if (header.workers, header.parts) != (manifest.workers, manifest.parts):
-        raise InvalidTrace(path / TRACE, f"is not of the run that {MANIFEST} tells of")
+    trace = read_segments(path / TRACE)
+    if trace is None:
+        _log.warning("%s has no trace: who was late is not known", path)
+        header = Header(
+            scheme=manifest.scheme, workers=manifest.workers, parts=manifest.parts
+        )
+        trace = Trace(header, ())
     return Run(path, manifest, trace, read_steps(path / STEPS))
 
 
@@ -151,27 +167,52 @@ def read_manifest(path: Path) -> Manifest:
     """Return what the run of a folder is."""
     file = path / MANIFEST
     try:
-        manifest = _manifests.decode(file.read_bytes())
+        return checked_manifest(file, _manifests.decode(file.read_bytes()))
     except OSError as error:
         problem = f"cannot be read: {error.strerror}; is this the folder of a run?"
         raise InvalidTrace(file, problem) from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        if isinstance(error, InvalidTrace):
+            raise
         raise InvalidTrace(file, f"does not describe a run: {error}") from None
+
+
+def checked_manifest(source: object, manifest: Manifest) -> Manifest:
+    """Return a manifest if it is one that this version knows.
+
+    Args:
+        source: Where it is from, for the error.
+        manifest: As read.
+    """
     if manifest.kind != _KIND:
-        raise InvalidTrace(file, f"says it is a {manifest.kind!r}")
+        raise InvalidTrace(source, f"says it is a {manifest.kind!r}")
     if manifest.version > VERSION:
         problem = f"has version {manifest.version}, newer than {VERSION}"
-        raise InvalidTrace(file, problem)
+        raise InvalidTrace(source, problem)
     return manifest
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write what the run of a folder is, whole or not at all."""
-    write_whole(path / MANIFEST, msgspec.json.format(_encode(manifest)) + b"\n")
+def write_manifest(
+    path: Path, manifest: Manifest, check: Callable[[], None] = nothing
+) -> None:
+    """Write what the run of a folder is, whole or not at all.
+
+    Args:
+        path: The folder.
+        manifest: What is run.
+        check: Called right before the file gets its name; raises if this root may not.
+    """
+    data = msgspec.json.format(_encode(manifest)) + b"\n"
+    write_whole(path / MANIFEST, data, before=check)
 
 
 def read_steps(file: Path) -> tuple[StepLine, ...]:
-    """Return the figures of every step; a torn last line is left out."""
+    """Return the figures of every step, in order.
+
+    A step that a later life has taken again is that life's, and steps after it that
+    only an earlier one has taken are left out. So are lines that are no step, as a kill
+    leaves one at the end of a life, with a warning where it is not the last.
+    """
     try:
         data = file.read_bytes()
     except FileNotFoundError:
@@ -179,41 +220,65 @@ def read_steps(file: Path) -> tuple[StepLine, ...]:
     except OSError as error:
         raise InvalidTrace(file, f"cannot be read: {error.strerror}") from None
     lines = data.split(b"\n")[:-1]  # what follows the last end of line is torn
-    found = []
-    for number, line in enumerate(lines, 1):
+    found: list[StepLine] = []
+    problems: list[str] = []
+    for number, text in enumerate(lines, 1):
         try:
-            found.append(_lines.decode(line))
+            line = _lines.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidTrace(file, f"line {number} is no step: {error}") from None
+            problems.append(f"line {number} is no step: {error}")
+            continue
+        while found and found[-1].step >= line.step and found[-1].life <= line.life:
+            found.pop()
+        if not found or found[-1].step < line.step:
+            found.append(line)
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        _log.warning("%s: %s%s; they are left out", file, problems[0], more)
     return tuple(found)
 
 
 class StepLog:
-    """Writes the figures of steps, a line at a time.
+    """Writes the figures of steps, a line at a time, after those that are there.
+
+    What the disk does not take is missing, and warned of once; training goes on.
 
     Args:
         path: The folder of the run.
-        before: Keep only steps before this one; 0 begins anew.
+        life: Of the run.
     """
 
-    def __init__(self, path: Path, before: int = 0) -> None:
+    def __init__(self, path: Path, life: int = 1) -> None:
+        self._life = life
+        self._lines: Lines | None = None
+        self._has_warned = False
         file = path / STEPS
-        kept = [line for line in read_steps(file) if line.step < before]
-        write_whole(file, b"".join(_encode(line) + b"\n" for line in kept))
-        self._file = file.open("ab")
+        try:
+            self._lines = Lines(file)
+            if self._lines.size and not _ends_whole(file):
+                self._lines.write(b"\n")  # a kill has torn the last line
+        except (InvalidTrace, OSError) as error:
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s; training goes on without its figures", error)
 
     def __call__(self, line: StepLine) -> None:
         """Write the figures of a step."""
-        self._file.write(_encode(line) + b"\n")
-        self._file.flush()
-
-    def sync(self) -> None:
-        """See what is written to the disk."""
-        os.fsync(self._file.fileno())
+        if self._lines is None:
+            return
+        try:
+            line = msgspec.structs.replace(line, life=self._life)
+            self._lines.write(_encode(line) + b"\n")
+        except InvalidTrace as error:
+            self._warn(error)
 
     def close(self) -> None:
         """Let go of the file."""
-        self._file.close()
+        if self._lines is not None:
+            self._lines.close()
 
     def __enter__(self) -> StepLog:
         return self
@@ -225,3 +290,9 @@ class StepLog:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _ends_whole(file: Path) -> bool:
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read(1) == b"\n"

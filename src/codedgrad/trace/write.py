@@ -7,29 +7,25 @@ at most, and the reader leaves that out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
-from codedgrad.core import Command, Event
+from codedgrad.core import Command, Event, StepStarted, WorkerJoined, WorkerLost
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace.format import Entry, Header, encode
-from codedgrad.trace.read import whole_length
+from codedgrad.trace.lines import Lines
 
-__all__ = ["Recorder"]
+__all__ = ["Chunk", "Recorder", "Steps"]
 
 
 class Recorder:
     """Writes a trace; call it with every event and its commands.
 
     Args:
-        path: A file that does not exist yet, unless `append`.
+        path: A file that does not exist yet.
         header: What kind of run this is.
-        append: Go on after the last whole step of a trace with the same header. The
-            coordinator that goes on must have been fed the events before, or a replay
-            of the whole will differ.
-        before: With `append`, keep only what came before the start of this step.
 
     Example:
         >>> from codedgrad.core import StepStarted
@@ -41,58 +37,32 @@ class Recorder:
         >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        header: Header,
-        append: bool = False,
-        before: int | None = None,
-    ) -> None:
+    def __init__(self, path: Path | str, header: Header) -> None:
         self.path = Path(path)
-        self._waiting: list[bytes] = []
-        there = self.path.exists() and self.path.stat().st_size > 0
-        if there and not append:
-            raise InvalidTrace(path, "is there already; append to it or take another")
-        keep = whole_length(self.path, header, before) if there else 0
+        self._steps = Steps()
         try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise InvalidTrace(path, f"cannot be written: {error.strerror}") from None
-        os.ftruncate(self._file, keep)
-        os.lseek(self._file, keep, os.SEEK_SET)
-        if keep == 0:
-            self._write(encode(header) + b"\n")
+            there = self.path.stat().st_size > 0
+        except OSError:
+            there = False
+        if there:
+            raise InvalidTrace(path, "is there already; take another name")
+        self._lines = Lines(self.path)
+        self._lines.write(encode(header) + b"\n")
 
     def __call__(self, event: Event, commands: Sequence[Command]) -> None:
         """Note an event and the commands it led to."""
-        entry = Entry(event, tuple(commands))
-        self._waiting.append(encode(entry))
-        is_alone = len(self._waiting) == 1  # no later step has begun
-        if entry.ends_step or (entry.compares and is_alone):
-            self.flush()
+        if chunk := self._steps.add(event, commands):
+            self._lines.write(chunk.lines)
 
     def flush(self) -> None:
         """Write what is waiting, an open step too."""
-        waiting, self._waiting = self._waiting, []  # an interrupt writes none twice
-        if waiting:
-            self._write(b"\n".join(waiting) + b"\n")
-
-    def sync(self) -> None:
-        """See what is written to the disk."""
-        os.fsync(self._file)
+        if chunk := self._steps.take():
+            self._lines.write(chunk.lines)
 
     def close(self) -> None:
-        """Write everything and see it to the disk."""
-        if self._file >= 0:
-            self.flush()
-            self.sync()
-            os.close(self._file)
-            self._file = -1
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
+        """Write everything and close the file. It may be called twice."""
+        self.flush()
+        self._lines.close()
 
     def __enter__(self) -> Recorder:
         return self
@@ -104,3 +74,60 @@ class Recorder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Chunk(NamedTuple):
+    """Lines of a trace that belong together: as a rule, those of one step.
+
+    Attributes:
+        step: The first step that starts in them; None if none does.
+        lost: Workers that were lost before, and when.
+        lines: Whole lines.
+    """
+
+    step: int | None
+    lost: dict[int, float]
+    lines: bytes
+
+    @property
+    def preface(self) -> bytes:
+        """Lines that say who was lost before, for a trace that begins here."""
+        return b"".join(
+            encode(Entry(WorkerLost(worker, at), ())) + b"\n"
+            for worker, at in self.lost.items()
+        )
+
+
+class Steps:
+    """Gathers the lines of a trace step by step."""
+
+    def __init__(self) -> None:
+        self._waiting: list[bytes] = []
+        self._step: int | None = None
+        self._lost: dict[int, float] = {}
+        self._lost_before: dict[int, float] = {}
+
+    def add(self, event: Event, commands: Sequence[Command]) -> Chunk | None:
+        """Take an entry; return a step that it makes whole."""
+        entry = Entry(event, tuple(commands))
+        self._waiting.append(encode(entry))
+        match event:
+            case StepStarted(step) if self._step is None:
+                self._step = step
+            case WorkerLost(worker, at):
+                self._lost[worker] = at
+            case WorkerJoined(worker):
+                self._lost.pop(worker, None)
+        is_alone = len(self._waiting) == 1  # no later step has begun
+        if entry.ends_step or (entry.compares and is_alone):
+            return self.take()
+        return None
+
+    def take(self) -> Chunk | None:
+        """Return what is waiting, of an open step too."""
+        waiting, self._waiting = self._waiting, []  # an interrupt takes none twice
+        if not waiting:
+            return None
+        chunk = Chunk(self._step, self._lost_before, b"\n".join(waiting) + b"\n")
+        self._step, self._lost_before = None, dict(self._lost)
+        return chunk

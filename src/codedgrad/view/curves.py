@@ -129,7 +129,8 @@ def _bounds(subject: Subject, data: list[dict[str, Any]]) -> list[Key]:
 
 def learning(subjects: Sequence[Subject]) -> Section | None:
     """Return loss, metrics and whatever was logged, against the seconds of steps."""
-    some = [(s, colour) for s, colour in _with_steps(subjects) if s.lines]
+    pairs = zip(subjects, colours(subjects), strict=True)
+    some = [(subject, colour) for subject, colour in pairs if subject.lines]
     names = [("loss", "")]
     for kind in ("logged", "metrics"):
         found = [getattr(line, kind) for s, _ in some for line in s.lines]

@@ -22,6 +22,7 @@ from codedgrad.trace import (
     reports,
     settled_steps,
 )
+from codedgrad.trace.listing import checkpoints_of
 from codedgrad.view.subjects import Bools, Fate, Floats, Outcome, Subject, shown
 
 __all__ = ["outcomes", "read_subject", "read_subjects"]
@@ -79,6 +80,7 @@ def _of_run(path: Path) -> Subject:
         "batch": f"{manifest.batch_size} samples a step",
         "seed": str(manifest.seed),
         "begun": manifest.created,
+        "checkpoints": _checkpoints(path),
         "versions": ", ".join(f"{k} {v}" for k, v in manifest.versions.items()),
         "note": manifest.note,
     }
@@ -92,6 +94,15 @@ def _of_run(path: Path) -> Subject:
         lines=run.steps,
         created=manifest.created,
     )
+
+
+def _checkpoints(path: Path) -> str:
+    """Return the checkpoints of a run, in words."""
+    found = checkpoints_of(path)
+    if not found:
+        return "none"
+    steps = ", ".join(f"{step} ({size / 1e6:.3g} MB)" for step, size in found[-3:])
+    return f"before step {steps}"
 
 
 def _of_trace(path: Path, trace: Trace) -> Subject:

@@ -61,32 +61,39 @@ def write_scalars(subjects: Sequence[Subject], folder: Path) -> None:
 def scalars(subject: Subject) -> Iterator[Scalar]:
     """Return every figure of every step, in order of the steps; only what is finite."""
     lines = {line.step: line for line in subject.lines}
+    reports = {report.step: report for report in subject.reports}
+    taken = dict(zip(reports, subject.seconds.tolist(), strict=True))
     began = _began(subject)
     elapsed = 0.0
-    for report, seconds in zip(subject.reports, subject.seconds, strict=True):
-        elapsed += float(seconds)
-        line = lines.get(report.step)
+    for step in sorted(lines.keys() | reports.keys()):
+        report, line = reports.get(step), lines.get(step)
+        seconds = taken[step] if line is None else line.seconds
+        elapsed += seconds
         at = elapsed if line is None else max(line.at - began, 0.0)
-        figures: dict[str, float | None] = {
-            "step/seconds": float(seconds),
-            "step/heard": len(report.heard),
-            "step/late": len(report.late),
-            "step/work": report.work,
-            "step/messages": report.messages,
-            "waiting for all/at least": report.waiting.at_least,
-            "waiting for all/estimate": report.waiting.estimate,
-        }
+        figures: dict[str, float | None] = {"step/seconds": seconds}
+        if report is not None:  # else the trace has begun later, or is missing
+            figures |= {
+                "step/heard": len(report.heard),
+                "step/late": len(report.late),
+                "step/work": report.work,
+                "step/messages": report.messages,
+                "waiting for all/at least": report.waiting.at_least,
+                "waiting for all/estimate": report.waiting.estimate,
+            }
         if line is not None:
             figures["loss"] = line.loss
             figures |= {f"metrics/{name}": x for name, x in line.metrics.items()}
             figures |= {f"logged/{name}": x for name, x in line.logged.items()}
         for tag, value in figures.items():
             if value is not None and math.isfinite(value):
-                yield tag, report.step, at, float(value)
+                yield tag, step, at, float(value)
 
 
 def _began(subject: Subject) -> float:
-    """Return when the first step began, on the clock of the trace."""
+    """Return when the first step began, on the clock of the run."""
+    traced = subject.reports[0].step if subject.reports else math.inf
+    if subject.lines and subject.lines[0].step < traced:
+        return subject.lines[0].at - subject.lines[0].seconds
     if subject.trace is None or not subject.trace.entries:
         return 0.0
     return subject.trace.entries[0].event.at

@@ -27,6 +27,8 @@ def verdict_on(subjects: Sequence[Subject]) -> str:
     figures = [summary(subject) for subject in subjects]
     some = [(s, f) for s, f in zip(subjects, figures, strict=True) if f.steps]
     whole = [(s, f) for s, f in some if f.steps > f.gave_up]
+    if not some and any(subject.lines for subject in subjects):
+        return "Its trace is missing: who was late, and what that cost, is not known."
     if not some:
         return "No step has ended yet."
     if not whole:
@@ -152,6 +154,14 @@ def caveats(subjects: Sequence[Subject]) -> list[str]:
     if len({subject.is_simulated for subject in subjects}) > 1:
         said.append("Simulated seconds are compared with measured ones.")
     for subject in subjects:
+        if subject.lines and subject.reports:
+            first, traced = subject.lines[0].step, subject.reports[0].step
+            if first < traced:
+                said.append(
+                    f"The trace of “{subject.title}” begins with step {traced}: steps "
+                    "before had other workers or another scheme, or were not kept. "
+                    "Loss and scores are of all steps, the rest is from there on."
+                )
         if subject.kind == "recording" and len(subjects) > 1:
             said.append(
                 f"A step of “{subject.title}” is taken to last as long as its slowest "
