@@ -23,6 +23,7 @@ from codedgrad.trace import (
     Entry,
     Header,
     Recorder,
+    RunRecorder,
     Trace,
     arrivals,
     ended_steps,
@@ -30,6 +31,7 @@ from codedgrad.trace import (
     replay,
     reports,
 )
+from codedgrad.trace.segments import read_segments
 from codedgrad.view import read_subject
 from codedgrad.view.timeline import timeline
 
@@ -71,6 +73,19 @@ def compared(entries: tuple[Entry, ...] | list[Entry]) -> list[int]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "run.jsonl"
+
+
+def test_it_stays_in_the_file_of_its_step(tmp_path: Path) -> None:
+    entries = simulate()
+    recorder = RunRecorder(tmp_path, header(), size=1, kept=10**6)  # a file a step
+    for entry in entries:
+        recorder(entry.event, entry.commands)
+    recorder.close()
+    assert len(list(tmp_path.iterdir())) == STEPS
+    trace = read_segments(tmp_path)
+    assert trace is not None
+    assert compared(trace.entries) == list(range(STEPS))
+    assert trace.entries == tuple(entries)
 
 
 def test_a_run_comes_back_as_it_was_and_replays(path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from codedgrad.core import Coordinator, MessageArrived, StepStarted
-from codedgrad.errors import InvalidTrace
+from codedgrad.errors import InvalidTrace, LockLost
 from codedgrad.schemes import uncoded
 from codedgrad.trace import (
     Header,
@@ -275,7 +275,7 @@ def test_figures_that_cannot_be_written_are_warned_of_once(
     assert said.endswith("training goes on without its figures")
 
 
-def test_figures_that_the_disk_does_not_take_are_missing(
+def test_figures_that_the_disk_does_not_take_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = os.write
@@ -285,18 +285,42 @@ def test_figures_that_the_disk_does_not_take_are_missing(
             raise OSError(errno.ENOSPC, "No space left on device")
         return whole(file, data[: len(data) - 30])
 
+    third, fourth = (msgspec.structs.replace(LINES[1], step=step) for step in (2, 3))
     with StepLog(tmp_path) as log:
         log(LINES[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            log(LINES[1])
+            log(third)
+            assert read_steps(tmp_path / "steps.jsonl") == LINES[:1]
+        log(fourth)
+        assert read_steps(tmp_path / "steps.jsonl") == (*LINES, third, fourth)
         monkeypatch.setattr(os, "write", half)
-        log(LINES[1])
-        log(LINES[1])
+        log(msgspec.structs.replace(third, step=4))
         monkeypatch.undo()
-        assert read_steps(tmp_path / "steps.jsonl") == LINES[:1]
+    assert [line.step for line in read_steps(tmp_path / "steps.jsonl")] == [*range(5)]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.endswith("No space left on device; training goes on, and tries again")
+
+
+def test_figures_are_not_written_by_a_root_that_lost_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> None:
+        if is_lost:
+            raise LockLost(tmp_path, "is another's")
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    is_lost = False
+    log = StepLog(tmp_path, check=check)
+    monkeypatch.setattr(os, "write", full)
+    log(LINES[0])
+    monkeypatch.undo()
+    is_lost = True
+    with pytest.raises(LockLost):
         log(LINES[1])
-    assert (tmp_path / "steps.jsonl").read_bytes().count(b"\n") == 2
-    assert read_steps(tmp_path / "steps.jsonl") == LINES
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 1
-    assert said[0].endswith(
-        "No space left on device; training goes on without its figures"
-    )
+    with pytest.raises(LockLost):
+        log.close()
+    assert (tmp_path / "steps.jsonl").read_bytes() == b""

@@ -27,6 +27,7 @@ from codedgrad.trace import (
     RunRecorder,
     Trace,
     ended_steps,
+    lines,
     replay,
     segments,
 )
@@ -283,16 +284,49 @@ def full(file: int, data: bytes) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_disk_that_is_full_for_a_while_costs_those_steps(
+def take_on_a_full_disk(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take steps 3 to 6 while the disk takes nothing; worker 1 is lost meanwhile."""
+    life.take(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        life.take(2)
+        life.feed(WorkerLost(1, life.now))
+        life.take(2)
+
+
+def test_steps_of_a_disk_that_is_full_for_a_while_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    life = Life(tmp_path / "trace")
+    life = Life(tmp_path / "trace", size=100_000)
+    take_on_a_full_disk(life, monkeypatch)
+    assert steps_of(read_segments(tmp_path / "trace")) == [0, 1, 2]
     life.take(3)
-    monkeypatch.setattr(os, "write", full)
-    life.take(2)
-    life.feed(WorkerLost(1, life.now))
-    life.take(2)
-    monkeypatch.undo()
+    life.recorder.close()
+    trace = read_segments(tmp_path / "trace")
+    assert trace is not None
+    assert [*trace.entries, *trace.tail] == life.entries
+    assert names(tmp_path / "trace") == ["0001-00000000.jsonl"]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.endswith("No space left on device; training goes on, and tries again")
+
+
+def test_steps_that_wait_for_the_disk_are_written_when_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path / "trace", size=6000)  # outgrown by the waiting lines
+    take_on_a_full_disk(life, monkeypatch)
+    life.recorder.close()
+    trace = read_segments(tmp_path / "trace")
+    assert trace is not None
+    assert [*trace.entries, *trace.tail] == life.entries
+
+
+def test_more_steps_than_may_wait_for_the_disk_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lines, "_WAITING", 100)
+    life = Life(tmp_path / "trace")
+    take_on_a_full_disk(life, monkeypatch)
     life.take(3)
     life.recorder.close()
     trace = read_segments(tmp_path / "trace")
@@ -300,9 +334,24 @@ def test_a_disk_that_is_full_for_a_while_costs_those_steps(
     assert trace is not None
     alive = [record.alive[1] for record, _ in ended_steps(trace)]
     assert alive == [True] * 3 + [False] * 3
-    [said] = [record.getMessage() for record in caplog.records]
-    assert said.endswith("No space left on device; training goes on without its trace")
+    assert len(caplog.records) == 1
     assert len(life.recorder.recent.packed()["lines"])  # checkpoints have all of it
+
+
+def test_a_root_that_lost_its_folder_does_not_write_what_was_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> None:
+        if is_lost:
+            raise LockLost(tmp_path, "is another's")
+
+    is_lost = False
+    life = Life(tmp_path, check=check)
+    take_on_a_full_disk(life, monkeypatch)
+    is_lost = True
+    with pytest.raises(LockLost):
+        life.recorder.close()
+    assert steps_of(read_segments(tmp_path)) == [0, 1, 2]
 
 
 def test_a_folder_that_cannot_be_made_is_said_once(
@@ -313,7 +362,7 @@ def test_a_folder_that_cannot_be_made_is_said_once(
     life.take(3)
     life.recorder.close()
     assert (tmp_path / "trace").read_text() == "my thesis"
-    assert caplog.text.count("training goes on without its trace") == 1
+    assert caplog.text.count("training goes on, and tries again") == 1
 
 
 def test_a_root_that_lost_its_folder_writes_nothing(tmp_path: Path) -> None:

@@ -242,7 +242,8 @@ class Folder:
         self._manifest = manifest
         if self.step > 0 and (problem := trouble_with(self.path / TRACE)):
             _log.warning("%s; earlier steps will be missing from reports", problem)
-        self._log = self._files.enter_context(StepLog(self.path, self.lock.life))
+        log = StepLog(self.path, self.lock.life, check)
+        self._log = self._files.enter_context(log)
         self._recorder = RunRecorder(
             self.path / TRACE, header, self.lock.life, check, past=self._past
         )
@@ -255,7 +256,6 @@ class Folder:
         Raises:
             LockLost: If another root has taken the folder.
         """
-        self.lock.check()
         self._log(line)
 
     def save_if_due(self, step: int, state: Callable[[], dict[str, Any]]) -> None:

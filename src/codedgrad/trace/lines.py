@@ -1,17 +1,22 @@
 """A file of lines that stays whole on a disk that fills up or fails.
 
-A write that fails is undone, so that what is in the file are whole lines.
+A write that fails is undone, so that the file holds whole lines only. The lines wait in
+memory and go first with the next write: a checkpoint that does not fit fills the disk
+for a moment only, until its writer removes it.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from codedgrad.errors import InvalidTrace
 
 __all__ = ["Lines"]
+
+_WAITING = 4 << 20
+"""Most bytes of lines that wait for the disk. More memory bridges a longer time without
+space. 4 MB is a guess: a disk that stays full costs checkpoints, which matter more."""
 
 
 class Lines:
@@ -20,6 +25,9 @@ class Lines:
     Args:
         path: The file; made if it is not there.
         fresh: Whether a file of this name is emptied first.
+
+    Attributes:
+        size: Bytes in the file.
 
     Raises:
         InvalidTrace: If the file cannot be opened.
@@ -33,13 +41,22 @@ class Lines:
         except OSError as error:
             raise InvalidTrace(path, f"cannot be written: {error.strerror}") from None
         self.size = os.lseek(self._file, 0, os.SEEK_END)
+        self._waiting = b""
 
-    def write(self, data: bytes) -> None:
-        """Write whole lines.
+    @property
+    def is_waiting(self) -> bool:
+        """Whether lines wait for the next write."""
+        return bool(self._waiting)
+
+    def write(self, data: bytes = b"") -> None:
+        """Write whole lines, after those that are waiting.
 
         Raises:
-            InvalidTrace: If the disk does not take all of them; then none is there.
+            InvalidTrace: If the disk does not take all of them. Then none of them is in
+                the file; they wait, unless they are too many: then they are dropped.
         """
+        data = self._waiting + data
+        self._waiting = data if len(data) <= _WAITING else b""
         view = memoryview(data)
         try:
             while view:
@@ -51,14 +68,19 @@ class Lines:
         except BaseException:
             self._undo()  # after an interrupt, too: the next line must begin a line
             raise
-        self.size += len(data)
+        self.size, self._waiting = self.size + len(data), b""
 
     def _undo(self) -> None:
-        with suppress(OSError):  # readers leave out a last line that is torn
+        """Remove what a failed write has left at the end of the file."""
+        try:
             os.ftruncate(self._file, self.size)
+        except OSError:
+            # The end of the file is torn, and readers leave that line out. The lines do
+            # not wait: some of them are in the file already.
+            self._waiting = b""
 
     def close(self) -> None:
-        """Close the file. It may be called twice."""
+        """Close the file; lines that are waiting are lost. It may be called twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -241,44 +241,58 @@ def read_steps(file: Path) -> tuple[StepLine, ...]:
 class StepLog:
     """Writes the figures of steps, a line at a time, after those that are there.
 
-    What the disk does not take is missing, and warned of once; training goes on.
+    It warns once if the disk does not take a line, and tries again with every step.
 
     Args:
         path: The folder of the run.
         life: Of the run.
+        check: Called before anything is written; raises if this root may not.
     """
 
-    def __init__(self, path: Path, life: int = 1) -> None:
+    def __init__(
+        self, path: Path, life: int = 1, check: Callable[[], None] = nothing
+    ) -> None:
         self._life = life
+        self._check = check
         self._lines: Lines | None = None
         self._has_warned = False
         file = path / STEPS
+        check()
         try:
             self._lines = Lines(file)
-            if self._lines.size and not _ends_whole(file):
-                self._lines.write(b"\n")  # a kill has torn the last line
+            is_torn = self._lines.size > 0 and not _ends_whole(file)  # by a kill
         except (InvalidTrace, OSError) as error:
-            self._warn(error)
-
-    def _warn(self, error: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
             _log.warning("%s; training goes on without its figures", error)
+        else:
+            if is_torn:
+                self._write(b"\n")
 
     def __call__(self, line: StepLine) -> None:
         """Write the figures of a step."""
+        line = msgspec.structs.replace(line, life=self._life)
+        self._write(_encode(line) + b"\n")
+
+    def _write(self, data: bytes = b"") -> None:
+        self._check()
         if self._lines is None:
             return
         try:
-            line = msgspec.structs.replace(line, life=self._life)
-            self._lines.write(_encode(line) + b"\n")
+            self._lines.write(data)
         except InvalidTrace as error:
-            self._warn(error)
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("%s; training goes on, and tries again", error)
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._lines is not None:
+        """Write what is waiting, and close the file. It may be called twice."""
+        if self._lines is None:
+            return
+        try:
+            if self._lines.is_waiting:
+                self._write()
+        finally:
             self._lines.close()
+            self._lines = None
 
     def __enter__(self) -> StepLog:
         return self

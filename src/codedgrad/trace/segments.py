@@ -15,7 +15,8 @@ of life it is of, and its first lines who was lost before.
 Files of earlier lives are compressed when a life begins its first, and full ones when
 the next is begun; the oldest go when all together are too long.
 
-The trace is telemetry. What a disk does not take is missing, and training goes on.
+The trace is telemetry. Training goes on without what the disk does not take; the
+recorder keeps a few MB of that in memory and tries again with every step.
 """
 
 from __future__ import annotations
@@ -100,8 +101,9 @@ class RunRecorder:
     def close(self) -> None:
         """Write an open step as well, and close the file. It may be called twice."""
         try:
-            if chunk := self._steps.take():
-                self._write(chunk)
+            chunk = self._steps.take()
+            if chunk or (self._lines is not None and self._lines.is_waiting):
+                self._write(chunk or Chunk(None, {}, b""))
         finally:
             self._shut()
             if self._tidying is not None:
@@ -110,18 +112,30 @@ class RunRecorder:
     def _write(self, chunk: Chunk) -> None:
         self._check()
         try:
-            size = 0 if self._lines is None else self._lines.size
-            if self._lines is not None and size + len(chunk.lines) > self._size:
+            if chunk.step is not None and self._is_full(len(chunk.lines)):
                 self._shut()
             if self._lines is not None:
                 self._lines.write(chunk.lines)
             elif chunk.step is not None:  # else they are of a step that is missing
                 self._lines = self._begin(chunk, chunk.step)
         except InvalidTrace as error:
-            self._shut()  # the next file will say who was lost meanwhile
+            if self._lines is not None and not self._lines.is_waiting:
+                self._shut()  # steps are missing: the next file says who was lost
             if not self._has_warned:
                 self._has_warned = True
-                _log.warning("%s; training goes on without its trace", error)
+                _log.warning("%s; training goes on, and tries again", error)
+
+    def _is_full(self, more: int) -> bool:
+        """Whether the file has no room for more bytes.
+
+        A file whose lines are waiting is not: closing it would lose them.
+        """
+        lines = self._lines
+        return (
+            lines is not None
+            and not lines.is_waiting
+            and lines.size + more > self._size
+        )
 
     def _begin(self, chunk: Chunk, step: int) -> Lines:
         """Return a new file that has this chunk."""
