@@ -16,7 +16,7 @@ import pytest
 
 from codedgrad.trace import read_run
 
-TOTAL = 16
+TOTAL = 64  # more than a slow root takes while a test is held up for a second
 FOREVER = 10**6  # steps of a root that does not come to its end
 SLOW = 0.03  # seconds a step, at least
 
@@ -192,4 +192,26 @@ def test_a_root_that_was_paused_right_before_it_writes_spoils_nothing(
     first.wait_for_stop()
     second = roots(folder, TOTAL, take_over=True)
     wake(first, second, folder)
+    roots.check_end(folder, undisturbed, TOTAL)
+
+
+def test_a_checkpoint_of_a_root_that_lost_the_folder_does_not_get_its_name(
+    roots: Any,
+    until: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
+    undisturbed: Path,
+) -> None:
+    """Nor if its successor has written none yet, and so removed none of before."""
+    folder = tmp_path / "run"
+    first = roots(
+        folder, TOTAL, pace=0.01, every=2, stop=BEFORE["a checkpoint gets its name"]
+    )
+    first.wait_for_stop()
+    second = roots(folder, FOREVER, pace=0.03, every=FOREVER, take_over=True)
+    until(lambda: any(line.life == 2 for line in read_run(folder).steps))
+    first.signal(signal.SIGCONT)
+    assert is_taken_over(first, second), first.says
+    assert "make space" not in first.says  # it is not the disk
+    assert os.listdir(folder / "checkpoints") == ["step-00000002.safetensors"]
+    second.kill()
     roots.check_end(folder, undisturbed, TOTAL)

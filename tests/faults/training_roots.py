@@ -83,6 +83,7 @@ def run(
         torch.manual_seed(7)
         for step in coded.steps(total):
             if step == fill_at:
+                coded._folder._saver.finish()  # the checkpoint of before still fits
                 fill(Path(folder).with_name("filler"))
             if step == free_at:
                 Path(folder).with_name("filler").unlink()

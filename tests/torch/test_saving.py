@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import numpy as np
 import pytest
 import torch
 
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
-from codedgrad.torch import packed
+from codedgrad.torch import packed, saving
 from codedgrad.torch.checkpoint import Shelf, load
 from codedgrad.torch.packed import is_whole
 from codedgrad.torch.saving import Saver
@@ -248,6 +249,59 @@ def test_disks_that_fail_are_warned_of_once_for_each_kind(
     assert warnings(7, None) == 0
     assert warnings(8, errno.EIO) == 1  # once more, for it had gone well
     check(shelf.newest(), 7)
+
+
+def test_the_thread_needs_no_lock_of_logging(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler of a signal waits for it, and may have interrupted a log line."""
+
+    def full(path: Path, pieces: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def check() -> None:
+        logging.getLogger("codedgrad").warning("as of a disk that does not answer")
+
+    monkeypatch.setattr(files, "fill", full)
+    saver = Saver(shelf, before=check)
+    caplog.handler.acquire()  # as in the middle of a log line
+    try:
+        assert saver.start(1, state_of(1))
+        write = saver._under_way
+        assert write is not None
+        assert write.is_done.wait(LONG)
+        assert caplog.text == ""
+        saver.tell()
+    finally:
+        caplog.handler.release()
+    first, *_, last = (record.getMessage() for record in caplog.records)
+    assert first == "as of a disk that does not answer"
+    assert last.endswith("; training goes on, there is none yet")
+    logged = len(caplog.records)
+    saver.close()
+    assert len(caplog.records) == logged
+    assert not logging.getLogger("codedgrad").filters
+
+
+def test_without_memory_for_a_copy_the_loop_waits_for_the_disk(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = np.empty
+
+    def too_large(size: int, *given: Any) -> Any:
+        if size:
+            raise MemoryError
+        return empty(size, *given)
+
+    saver = Saver(shelf)
+    monkeypatch.setattr(saving.np, "empty", too_large)
+    assert saver.start(1, state_of(1))
+    assert not saver.busy
+    check(shelf.newest(), 1)
+    monkeypatch.undo()
+    assert saver.start(2, state_of(2))
+    saver.close()
+    check(shelf.newest(), 2)
 
 
 def test_a_folder_that_has_vanished_is_warned_of_and_not_made_again(

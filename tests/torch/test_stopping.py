@@ -21,6 +21,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from codedgrad.core import Command, Event, MessageArrived, Patience, StepStarted
 from codedgrad.engines import FaultPlan, Here, Local
 from codedgrad.errors import InvalidScenario, StepGivenUp
 from codedgrad.schemes import uncoded
-from codedgrad.torch import Checkpoints, Job, checkpoint
+from codedgrad.torch import Checkpoints, Coded, Job, checkpoint, stopping
 from codedgrad.torch.checkpoint import Shelf
 from codedgrad.torch.stopping import Stopping
 from codedgrad.torch.tree import flatten
@@ -260,18 +261,75 @@ def test_in_a_loop_of_ones_own_a_step_ends_where_the_next_gradient_is_asked_for(
 @pytest.mark.parametrize(
     ("numbers", "error"),
     [
-        ((signal.SIGINT, signal.SIGINT), KeyboardInterrupt),
         ((signal.SIGTERM, signal.SIGTERM), SystemExit),
+        ((signal.SIGTERM, signal.SIGTERM, signal.SIGTERM), SystemExit),
         ((signal.SIGINT, signal.SIGTERM), SystemExit),
-        ((signal.SIGTERM, signal.SIGINT), KeyboardInterrupt),
     ],
 )
-def test_two_of_them_stop_it_at_once(
+def test_another_sigterm_does_not_cost_the_checkpoint(
     folder: Path,
-    numbers: tuple[int, int],
+    numbers: tuple[int, ...],
     error: type[BaseException],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    with pytest.raises(error):
+        train(folder, At("has its gradient", 4, send(*numbers)))
+    assert saved(folder) == [3, 5]
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("stopping at the end of this step; Ctrl-C to stop at once") == 1
+
+
+@pytest.mark.parametrize("line", range(6))
+def test_a_second_sigterm_on_the_way_out_does_not_cost_the_checkpoint(
+    folder: Path, line: int
+) -> None:
+    """It comes right before one of the first lines of `Coded.__exit__`."""
+    leave = Coded.__exit__
+    sent: list[int] = []
+    left = line
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if frame.f_code is not leave.__code__:
+            return None
+        left -= 1
+        if left < 0 and not sent:
+            sent.append(frame.f_lineno)
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    def begin() -> None:
+        sys.settrace(trace)
+        signal.raise_signal(signal.SIGTERM)
+
+    before = sys.gettrace()
+    try:
+        with pytest.raises(SystemExit):
+            train(folder, At("begun", 4, begin))
+    finally:
+        sys.settrace(before)
+    assert len(sent) == 1
+    assert saved(folder) == [3, 4]
+    assert json.loads((folder / "lock.json").read_bytes())["released"]
+
+
+def test_sigterm_ends_a_process_that_caught_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "_REPEATED", 0.0)
+    with ExitStack() as stack:
+        opened(tmp_path, stack)
+        for _ in range(2):
+            with pytest.raises(SystemExit):
+                signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_interrupt_stops_it_at_once(
+    folder: Path, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers, error = (first, signal.SIGINT), KeyboardInterrupt
     done: list[int] = []
 
     def look(moment: str, step: int) -> None:
@@ -283,9 +341,7 @@ def test_two_of_them_stop_it_at_once(
     assert done.count(4) == 1  # only before
     assert saved(folder) == [3]  # not of half a step
     said = [record.getMessage() for record in caplog.records]
-    assert said.count(
-        "stopping at the end of this step; once more to stop at once"
-    ) == 1  # fmt: skip
+    assert said.count("stopping at the end of this step; Ctrl-C to stop at once") == 1
 
 
 def interrupt_second_write(patch: pytest.MonkeyPatch) -> None:
@@ -650,9 +706,9 @@ def test_the_root_whose_loop_is_around_anothers_is_finished_too(tmp_path: Path) 
     assert saved(tmp_path / "inner")[-1] == 4
 
 
-def test_two_signals_stop_two_roots_at_once(tmp_path: Path) -> None:
-    twice = send(signal.SIGTERM, signal.SIGTERM)
-    with pytest.raises(SystemExit):
+def test_two_interrupts_stop_two_roots_at_once(tmp_path: Path) -> None:
+    twice = send(signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
         take_turns(tmp_path, At("both have their gradients", 4, twice))
     for name in ("first", "second"):
         assert Shelf(tmp_path / name / "checkpoints").steps() == []

@@ -180,6 +180,10 @@ def test_a_run_without_a_trace_has_its_figures(
     assert run.trace.entries == ()
     assert (run.trace.header.workers, run.trace.header.parts) == (1, 1)
     assert "has no trace: who was late is not known" in caplog.text
+    assert "trace.jsonl" not in caplog.text
+    (folder / "trace.jsonl").touch()  # of a version that had no folder for it
+    read_run(folder)
+    assert f"is not known; read {folder / 'trace.jsonl'} by itself" in caplog.text
 
 
 def test_a_file_is_no_folder_of_a_run(folder: Path) -> None:

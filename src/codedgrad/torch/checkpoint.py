@@ -21,6 +21,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,15 +234,34 @@ class Shelf:
         self._make_folder()
         path = self.path(step)
         try:
-            _remove_all(self._strays(), before)  # first, for they take space
+            self.remove_strays(before)  # first, for they take space
             self._write(path, packed.pieces(), before)
             old, later = self._others(step)
             _remove_all(old, before)
             for each in later:  # a failing disk may only have failed for a moment
                 os.replace(each, f"{each}.damaged")
         except OSError as error:
+            with suppress(OSError):  # the first error says what is wrong with the disk
+                before()  # the root's successor may have removed the file: not the disk
             raise _unwritten(path, error) from error
         return path
+
+    def remove_strays(self, before: Callable[[], None] = nothing) -> None:
+        """Remove what writes that did not end have left.
+
+        A root that takes a folder calls it at once: an earlier root that was paused
+        right before it gives such a file its name fails to, when it is woken.
+
+        Args:
+            before: Called before anything is removed; if it raises, nothing is.
+
+        Raises:
+            OSError: If the folder cannot be read.
+        """
+        if self.folder.is_dir():
+            names = os.listdir(self.folder)
+            strays = [self.folder / name for name in names if _STRAY.fullmatch(name)]
+            _remove_all(strays, before)
 
     def _make_folder(self) -> None:
         # Once it was there, its parent is not made again: a run's folder that has
@@ -328,16 +348,15 @@ class Shelf:
             return step, state
         if first is None:
             return None
-        problem = f"none of its checkpoints can be read; the newest: {first}"
+        problem = (
+            f"none of its checkpoints can be read; restore one from a copy, or choose "
+            f"another folder; the newest: {first}"
+        )
         raise InvalidCheckpoint(self.folder, problem) from first
 
     def path(self, step: int) -> Path:
         """Return where the checkpoint of a step is, or would be."""
         return self.folder / f"step-{step:08d}.safetensors"
-
-    def _strays(self) -> list[Path]:
-        names = os.listdir(self.folder)
-        return [self.folder / name for name in names if _STRAY.fullmatch(name)]
 
 
 def _remove_all(paths: list[Path], before: Callable[[], None]) -> None:

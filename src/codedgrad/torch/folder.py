@@ -137,6 +137,7 @@ class Folder:
         with ExitStack() as stack:
             stack.callback(lambda: self.lock.close(self.outcome))
             self._refuse(resume)  # another root may have begun since
+            self._clear()
             if self._has_begun:
                 self._look()
             self._saver = Saver(self._shelf, before=self.lock.check)
@@ -163,6 +164,13 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error) from None
+
+    def _clear(self) -> None:
+        """Remove what earlier roots have half written, so that they cannot name it."""
+        try:
+            self._shelf.remove_strays(self.lock.check)
+        except OSError as error:
+            raise _unwritable(self._shelf.folder, error) from None
 
     def _look(self) -> None:
         """Read the newest checkpoint, and what is run here."""
@@ -265,6 +273,7 @@ class Folder:
         while the training goes on; for one that is due by steps, whose step counts, the
         training waits. A disk that fails is warned of.
         """
+        self._saver.tell()
         when = self._when
         late = time.monotonic() - self._wrote_at
         if when.steps is not None and step - self._wrote >= when.steps:

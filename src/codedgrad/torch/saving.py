@@ -11,6 +11,9 @@
    does not wait for the disk: what was half written is left as by a kill, and the next
    write removes it. In a fork of the process there is no such thread, and nothing is
    written.
+5. The thread takes no lock that the loop may hold, so it does not log: the handler of
+   SIGUSR1 waits for the thread, and may have interrupted the loop in the middle of a
+   log line, with the lock of logging held. The loop logs what the thread has to say.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +51,21 @@ class _Write:
         self.has_thread = False
         self.claim = threading.Lock()  # taken once, and never given back
         self.is_done = threading.Event()
+
+
+class _KeptBack(logging.Filter):
+    """Keeps the log records of the thread that makes it, while it is a filter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        self.records: deque[logging.LogRecord] = deque()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_kept = threading.get_ident() == self._thread
+        if is_kept:
+            self.records.append(record)
+        return not is_kept
 
 
 class Saver:
@@ -83,6 +102,7 @@ class Saver:
         self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._under_way: _Write | None = None
         self._error: BaseException | None = None  # of the thread, not raised yet
+        self._records: deque[logging.LogRecord] = deque()  # of the thread, not logged
         self._warned: set[object] = set()  # kinds of errors since the last success
         self.wrote: int | None = max(shelf.steps(), default=None)
 
@@ -104,11 +124,17 @@ class Saver:
         """
         if self.busy or not self._is_ours:
             return False
+        self.tell()
         self._raise()
         packed = pack(self._shelf.path(step), state)
-        if packed.size > self._memory.size:
-            self._memory = np.empty(0, np.uint8)  # let go of the old before the new
-            self._memory = np.empty(packed.size, np.uint8)
+        try:
+            if packed.size > self._memory.size:
+                self._memory = np.empty(0, np.uint8)  # let go of the old before the new
+                self._memory = np.empty(packed.size, np.uint8)
+        except MemoryError:  # without a copy the loop has to wait for the disk
+            self._under_way = _Write(step, packed)
+            self._wait()
+            return True
         # Known before the thread begins, so that Ctrl-C in between loses neither.
         self._under_way = write = _Write(step, packed.copied(self._memory))
         thread = threading.Thread(target=self._run, args=(write,), daemon=True)
@@ -150,6 +176,11 @@ class Saver:
         self._under_way, self._memory = None, np.empty(0, np.uint8)
         self._raise()
 
+    def tell(self) -> None:
+        """Log what the thread had to say since the last call."""
+        while self._records and self._is_ours:
+            _log.handle(self._records.popleft())
+
     @property
     def _is_ours(self) -> bool:
         return os.getpid() == self._process
@@ -164,6 +195,7 @@ class Saver:
             finally:
                 write.is_done.set()
         write.is_done.wait()
+        self.tell()
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -174,11 +206,15 @@ class Saver:
         """Write a checkpoint; what the thread does."""
         if not write.claim.acquire(blocking=False):
             return
+        kept = _KeptBack()
+        _log.addFilter(kept)
         try:
             self._put(write)
         except BaseException as error:
             self._error = error
         finally:
+            _log.removeFilter(kept)
+            self._records.extend(kept.records)
             write.is_done.set()
 
     def _put(self, write: _Write) -> None:

@@ -2,8 +2,7 @@
 
 While a root waits for a gradient, or before it does, its model has not changed since
 the step before: it may stop at once. Between a gradient and the end of the step the
-user's code is changing the model: there a signal waits for the end of the step, and a
-second one does not.
+user's code is changing the model: there a signal waits for the end of the step.
 
 A process has one handler, and may have several roots, whose loops may be interleaved:
 
@@ -21,8 +20,11 @@ A process has one handler, and may have several roots, whose loops may be interl
    of the step.
 5. The handler interrupts Python code anywhere, also while a checkpoint is written or
    workers are ended. A root says so by `busy`, and does what signals want when it is
-   through: schedulers send SIGTERM twice, and the second must not cost the checkpoint
-   that the first led to. Only a second Ctrl-C does not wait.
+   through.
+6. A second Ctrl-C stops the root wherever it is, for its user has seen the first one
+   wait. A second SIGTERM waits as the first one does: schedulers send one to every
+   process of a job, shells pass theirs on, so that a root gets two within milliseconds,
+   and the second must not cost the checkpoint that the first leads to.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -46,6 +49,11 @@ _USUAL = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGUSR1: signal.SIG_DFL,
 }
+_REPEATED = 5.0
+"""Seconds after a stop in which another SIGTERM is taken for the same one. It must not
+raise a second time while the first exception is on its way to the root's `with`; after
+that a process whose user caught the first must still be one that SIGTERM ends. A guess:
+twins come within milliseconds, schedulers kill after 30 s or more."""
 
 
 class Stopping:
@@ -69,7 +77,7 @@ class Stopping:
         self._is_asked = False  # for a checkpoint, by a warning
         self._is_busy = False
         self._is_obeying = False
-        self._has_stopped = False  # since the last end of a step
+        self._stopped_at: float | None = None  # monotonic; since the last end of a step
 
     def install(self) -> None:
         """Hear of signals from now on; take them if this is the main thread."""
@@ -125,7 +133,7 @@ class Stopping:
 
         Stops if that was wanted and no other root is in the middle of a step.
         """
-        self._has_stopped = False
+        self._stopped_at = None
         self.heed()
         wanted = self._wanted
         if wanted is None:
@@ -164,17 +172,20 @@ def _handle(number: int, frame: FrameType | None) -> None:
         for each in here:
             each.heed()
         return
-    is_second = any(each._wanted is not None or each._has_stopped for each in here)
-    is_busy = any(each._is_busy for each in here)
+    is_waiting = any(each._wanted is not None for each in here)
+    stopped = [each._stopped_at for each in here if each._stopped_at is not None]
     for each in list(_installed):
         each._wanted = number
-    if is_second and not (is_busy and number == signal.SIGTERM):
+    if number == signal.SIGINT and (is_waiting or stopped):
         _stop(number, here)
-    if is_busy:
+    if any(each._is_busy for each in here):
         return  # which ends soon, and then obeys
-    if all(each.may_stop() for each in here):
+    if stopped and time.monotonic() - max(stopped) < _REPEATED:
+        return  # closing the root obeys
+    if stopped or all(each.may_stop() for each in here):
         _stop(number, here)
-    _log.warning("stopping at the end of this step; once more to stop at once")
+    if not is_waiting:
+        _log.warning("stopping at the end of this step; Ctrl-C to stop at once")
 
 
 def _of(thread: threading.Thread) -> list[Stopping]:
@@ -194,8 +205,9 @@ def _give_back() -> None:
 
 
 def _stop(number: int, roots: list[Stopping]) -> NoReturn:
+    now = time.monotonic()
     for each in roots:  # they may be used again, as in a notebook
-        each._wanted, each._is_saved, each._has_stopped = None, False, True
+        each._wanted, each._is_saved, each._stopped_at = None, False, now
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)

@@ -455,7 +455,7 @@ class Coded:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with ExitStack() as stack:
+        with self._stopping.busy(), ExitStack() as stack:
             if error is None:
                 stack.callback(self.close)
                 stack.callback(self._save)

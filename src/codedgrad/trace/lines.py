@@ -53,14 +53,18 @@ class Lines:
 
         Raises:
             InvalidTrace: If the disk does not take all of them. Then none of them is in
-                the file; they wait, unless they are too many: then they are dropped.
+                the file; they wait, unless they are too many: then all are dropped.
         """
         data = self._waiting + data
         self._waiting = data if len(data) <= _WAITING else b""
+        size = self.size + len(data)
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._file, view) :]
+            # In one go, without a call: Python raises what a signal's handler raises at
+            # calls, and lines would wait that are in the file.
+            self.size, self._waiting = size, b""
         except OSError as error:
             self._undo()
             problem = f"cannot be written: {error.strerror}"
@@ -68,7 +72,6 @@ class Lines:
         except BaseException:
             self._undo()  # after an interrupt, too: the next line must begin a line
             raise
-        self.size, self._waiting = self.size + len(data), b""
 
     def _undo(self) -> None:
         """Remove what a failed write has left at the end of the file."""
@@ -78,6 +81,7 @@ class Lines:
             # The end of the file is torn, and readers leave that line out. The lines do
             # not wait: some of them are in the file already.
             self._waiting = b""
+            self.size = os.lseek(self._file, 0, os.SEEK_END)
 
     def close(self) -> None:
         """Close the file; lines that are waiting are lost. It may be called twice."""

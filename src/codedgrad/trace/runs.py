@@ -155,7 +155,9 @@ def read_run(path: Path | str) -> Run:
     manifest = read_manifest(path)
     trace = read_segments(path / TRACE)
     if trace is None:
-        _log.warning("%s has no trace: who was late is not known", path)
+        earlier = path / "trace.jsonl"  # where it was before it had a folder
+        advice = f"; read {earlier} by itself" if earlier.exists() else ""
+        _log.warning("%s has no trace: who was late is not known%s", path, advice)
         header = Header(
             scheme=manifest.scheme, workers=manifest.workers, parts=manifest.parts
         )
