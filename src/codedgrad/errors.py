@@ -12,6 +12,7 @@ CodedgradError
 ├── InvalidOption      (also ValueError)  a word of the command line that will not do
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
 ├── InvalidCheckpoint  (also ValueError)  a state no checkpoint holds, or no such file
+│   └── OtherVersion                      a whole one, of another version
 ├── EngineFailed       (also RuntimeError) processes or memory that cannot be had
 ├── JobFailed          (also RuntimeError) the user's code raised, or ended its worker
 ├── StepGivenUp        (also RuntimeError) a step that ended without a sum
@@ -44,6 +45,7 @@ __all__ = [
     "InvalidTrace",
     "JobFailed",
     "LockLost",
+    "OtherVersion",
     "ProtocolError",
     "StepGivenUp",
     "StuckStep",
@@ -236,7 +238,10 @@ class InvalidCheckpoint(CodedgradError, ValueError):
 
 
 class OtherVersion(InvalidCheckpoint):
-    """A checkpoint is whole, and of a codedgrad that counts its steps otherwise."""
+    """A checkpoint is whole, but of another version of the format.
+
+    A run must not fall back from it to an older checkpoint, as from a damaged one.
+    """
 
 
 class EngineFailed(CodedgradError, RuntimeError):
