@@ -13,22 +13,26 @@ PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
 # All others, two files at a time: what the tests of a file share is made once.
 ALONE := --numprocesses=2 --dist=loadfile $(PROCESSES:%=--ignore=%)
 
-.PHONY: help demo test coverage check bench lab soak clean always
+.PHONY: help demo test test-long coverage check bench lab soak clean always
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: .venv/run ## train a network among slow workers, twice, and compare
 	@$(BIN)/python -m codedgrad demo $(ARGS)
 
-test: check ## run every check and every test
+test: check ## run every check, and every test that is not long
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(BIN)/python -m pytest $(ALONE)
-	@$(BIN)/python -m pytest $(PROCESSES)
+	@$(BIN)/python -m pytest -m "not long" $(ALONE)
+	@$(BIN)/python -m pytest -m "not long" $(PROCESSES)
 endif
+
+test-long: .venv/dev ## the rest: full matrices, Ray and MPI, quick runs of benchmarks
+	@$(BIN)/python -m pytest -m long $(ALONE)
+	@$(BIN)/python -m pytest -m long $(PROCESSES)
 
 coverage: .venv/dev ## the tests once more, with the lines they reach; twice as slow
 	@$(BIN)/python -m pytest $(ALONE) --cov=codedgrad --cov-report= --cov-fail-under=0

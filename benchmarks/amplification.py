@@ -15,8 +15,8 @@ import numpy as np
 
 from codedgrad.codes import amplification, cyclic
 from codedgrad.codes.decoders import residuals
+from codedgrad.codes.families.null_space import best_draw, draw
 from codedgrad.codes.late_sets import heard_without
-from codedgrad.codes.null_space import best_draw, draw
 
 TABLE = [(3, 1), (4, 1), (4, 2), (5, 2), (10, 3), (20, 2), (20, 4), (50, 2), (50, 3)]
 GAP = [(12, 5), (16, 8), (20, 4), (49, 3), (200, 2), (201, 199)]

@@ -70,10 +70,10 @@ from codedgrad.delays import (
     traces,
 )
 from codedgrad.errors import CodedgradError
-from codedgrad.schemes import Coded, build, clustered, cyclic, fractional
-from codedgrad.schemes.levelling import level, trimmed
+from codedgrad.schemes import CodedScheme, build, clustered, cyclic, fractional
+from codedgrad.schemes.auto.earliest_end import level, trimmed
 from codedgrad.sim import Machine, run_events
-from codedgrad.sim.fast import step_seconds
+from codedgrad.sim.arrays.codes import step_seconds
 
 Floats: TypeAlias = NDArray[np.float64]
 Missed: TypeAlias = list[str]
@@ -246,10 +246,10 @@ def uneven(case: Case, x: Times, times: Times) -> Floats:
 
 
 @cache
-def codes(workers: int) -> dict[str, Coded]:
+def codes(workers: int) -> dict[str, CodedScheme]:
     """Return the codes there are for so many workers."""
-    found: dict[str, Coded] = {}
-    families: dict[str, Callable[[int, int], Coded]] = {
+    found: dict[str, CodedScheme] = {}
+    families: dict[str, Callable[[int, int], CodedScheme]] = {
         "frc": fractional,
         "cyc": cyclic,
         "2 x cyc": lambda n, s: clustered(n, 2, s),

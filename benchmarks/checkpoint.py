@@ -34,8 +34,8 @@ from typing import Any
 
 import torch
 
-from codedgrad.torch.checkpoint import Shelf, load
-from codedgrad.torch.saving import Saver
+from codedgrad.torch.checkpoint.files import Shelf, load
+from codedgrad.torch.checkpoint.writer import Saver
 
 QUICK = "--quick" in sys.argv[1:]
 AS_JSON = "--json" in sys.argv[1:]

@@ -18,9 +18,10 @@ import numpy as np
 
 from codedgrad import codes
 from codedgrad.codes.decoders import Bools, Decoder
-from codedgrad.core import Coordinator, Decodable, Event
+from codedgrad.core import Coordinator, Event
 from codedgrad.delays import ShiftedExponential
-from codedgrad.schemes import Coded
+from codedgrad.schemes import CodedScheme
+from codedgrad.schemes.stop_rules import Decodable
 from codedgrad.sim import Simulator
 
 QUICK = "--quick" in sys.argv[1:]
@@ -41,7 +42,7 @@ def count_questions(decoder: Decoder) -> list[int]:
     return asked
 
 
-def recorded(scheme: Coded, steps: int) -> list[Event]:
+def recorded(scheme: CodedScheme, steps: int) -> list[Event]:
     events: list[Event] = []
     law = ShiftedExponential(floor=1.0, mean=0.3)
     times = law.sample(np.random.default_rng(0), steps, scheme.workers)
@@ -51,7 +52,7 @@ def recorded(scheme: Coded, steps: int) -> list[Event]:
     return events
 
 
-def handle_times(scheme: Coded, events: list[Event]) -> list[float]:
+def handle_times(scheme: CodedScheme, events: list[Event]) -> list[float]:
     coordinator, spent = Coordinator(scheme), []
     for event in events:
         start = time.perf_counter()
@@ -74,7 +75,7 @@ def main() -> int:
         "vertex graph, degree 10": codes.vertex_graph(WORKERS, 10),
     }.items():
         asked = count_questions((code.inner or code).decoder)
-        scheme = Coded(name, codes.refined(code, PARTS_EACH), Decodable())
+        scheme = CodedScheme(name, codes.refined(code, PARTS_EACH), Decodable())
         steps = 2
         events = recorded(scheme, steps)
         asked.clear()

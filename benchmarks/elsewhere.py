@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from codedgrad.core import Command, Event, MessageArrived, Progressed
 from codedgrad.engines import Driver, Engine, Local, Mpi, Ray
-from codedgrad.engines.drive import Sum, Watch
-from codedgrad.engines.shared import Shared
-from codedgrad.jobs import Layout
+from codedgrad.engines.driver import Sum, Watch
+from codedgrad.engines.host.shared_memory import Shared
+from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import uncoded
 
 QUICK = "--quick" in sys.argv[1:]
@@ -62,7 +62,7 @@ class Nothing:
         seconds: To sleep before it is there.
     """
 
-    def __init__(self, layout: Layout, seconds: float = 0.0) -> None:
+    def __init__(self, layout: VectorLayout, seconds: float = 0.0) -> None:
         self.layout = layout
         self._seconds = seconds
         self._rows: set[int] = set()
@@ -89,7 +89,7 @@ def started(
     """Start an engine; return what takes a step on it."""
     length = megabytes * 250_000
     kinds = {"dtype": "float32", "parameters_dtype": "float32"}
-    layout = Layout(length, length - 2, **kinds)
+    layout = VectorLayout(length, length - 2, **kinds)
     driver = Driver(engine, uncoded(WORKERS), layout, watch=watch)
     make = partial(Nothing, layout, seconds)
     engine.start(make, layout, WORKERS, parts=WORKERS)
@@ -117,7 +117,7 @@ def timed(act: Callable[[], object], megabytes: int) -> list[float]:
 
 
 def with_ray() -> dict[int, Found]:
-    from codedgrad.engines.ray_cluster import Cluster
+    from codedgrad.engines.ray.cluster import Cluster
 
     cluster = Cluster("local", 2.0 * WORKERS, None)
     try:

@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from codedgrad.core import WorkerJoined, WorkerLost
 from codedgrad.engines import Driver, Local
-from codedgrad.engines.rows import weighted_sum
-from codedgrad.jobs import Layout
+from codedgrad.engines.host.rows import weighted_sum
+from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import uncoded
 
 QUICK = "--quick" in sys.argv[1:]
@@ -51,7 +51,7 @@ ONE_THREAD = dict.fromkeys(
 class Nothing:
     """A job whose gradient is there already: what is left is the engine's own work."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: VectorLayout) -> None:
         self.layout = layout
         self._rows: set[int] = set()
 
@@ -152,7 +152,7 @@ def round_trips(missed: list[str]) -> None:
 
 def one_size(gloo: Gloo, megabytes: int) -> tuple[float, float]:
     size = megabytes * 1_000_000 // DTYPE.itemsize
-    layout = Layout(
+    layout = VectorLayout(
         parameters=size, gradient=size - 2, dtype=DTYPE.name, parameters_dtype="float32"
     )
     parameters = np.ones(size, dtype=DTYPE)
@@ -213,7 +213,7 @@ def bandwidths(missed: list[str]) -> None:
 
 
 def publisher(length: int) -> Callable[[], object]:
-    from codedgrad.engines.shared import Shared
+    from codedgrad.engines.host.shared_memory import Shared
 
     shared = Shared(length * DTYPE.itemsize)
     version = shared.array(DTYPE, (length,))
@@ -222,7 +222,7 @@ def publisher(length: int) -> Callable[[], object]:
 
 
 def starting() -> None:
-    layout = Layout(parameters=10, gradient=10)
+    layout = VectorLayout(parameters=10, gradient=10)
     ours, theirs, raw = [], [], []
     for _ in range(1 if QUICK else 5):
         engine = Local()
@@ -256,7 +256,7 @@ def plain_processes() -> None:
 
 
 def deaths() -> None:
-    layout = Layout(parameters=10, gradient=10)
+    layout = VectorLayout(parameters=10, gradient=10)
     engine = Local()
     lost, joined = [], []
     try:

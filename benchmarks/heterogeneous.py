@@ -27,7 +27,7 @@ from codedgrad.papers.heterogeneous.settings import (
     BUDGETS,
     GRID,
     STEP,
-    Entry,
+    Contender,
     drawn,
     fair,
     late,
@@ -36,7 +36,7 @@ from codedgrad.papers.heterogeneous.settings import (
     regular,
     steps_needed,
 )
-from codedgrad.papers.heterogeneous.task import Task
+from codedgrad.papers.heterogeneous.task import LeastSquaresTask
 
 QUICK = "--quick" in sys.argv[1:]
 RUNS = {10: 100, 100: 10} if QUICK else {10: 1000, 100: 400}
@@ -67,7 +67,7 @@ def as_published(missed: list[str]) -> None:
 def _published_point(workers: int, budget: float) -> dict[str, Floats]:
     runs = {"runs": RUNS[workers], "slow_runs": SLOW_RUNS}
     weights = published_weights(workers, budget, **runs)
-    task, step = Task(workers), np.array([STEP])
+    task, step = LeastSquaresTask(workers), np.array([STEP])
     return {name: task.distances(c, step)[-1, 0] for name, c in weights.items()}
 
 
@@ -113,9 +113,11 @@ def tuned(missed: list[str]) -> None:
     _judge_tuned(needed, floor, missed)
 
 
-def _floor(entry: Entry, p: Floats) -> float:
+def _floor(entry: Contender, p: Floats) -> float:
     weights = drawn(entry, p, TUNED_RUNS // 2, 400, 4)
-    return float(Task(p.size).distances(weights, np.array([0.2]))[300:].mean())
+    return float(
+        LeastSquaresTask(p.size).distances(weights, np.array([0.2]))[300:].mean()
+    )
 
 
 def _judge_tuned(

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 
 import codedgrad as cg
-from codedgrad.torch.flat import Flat
-from codedgrad.torch.workload import Workload
+from codedgrad.torch.model.flat import Flat
+from codedgrad.torch.model.workload import Workload
 
 QUICK = "--quick" in sys.argv[1:]
 MEGABYTES = 64 if QUICK else 256

@@ -34,7 +34,7 @@ from codedgrad.core.plan import Ask, Decision
 from codedgrad.core.state import State
 from codedgrad.delays import ShiftedExponential
 from codedgrad.schemes import auto
-from codedgrad.schemes.replanning import LivePlan
+from codedgrad.schemes.auto.plan import LivePlan
 from codedgrad.sim import Machine, Simulator
 
 QUICK = "--quick" in sys.argv[1:]

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 import codedgrad as cg
-from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.checkpoint.files import Shelf
 from codedgrad.trace import Entry, RunRecorder, StepLine, StepLog, read_run
 
 QUICK = "--quick" in sys.argv[1:]

@@ -21,7 +21,7 @@ import numpy as np
 
 from codedgrad import schemes
 from codedgrad.delays import ShiftedExponential, Times
-from codedgrad.schemes import Coded
+from codedgrad.schemes import CodedScheme
 from codedgrad.sim import Machine, Simulator, end_times, run_events, run_fast
 from codedgrad.testing import Everything
 
@@ -53,7 +53,7 @@ def fast_path(missed: list[str]) -> None:
     times = law.sample(np.random.default_rng(0), STEPS, WORKERS)
     print(f"fast path, {STEPS:,} steps x {WORKERS} workers, rule threshold")
     print(f"{'':<34} {'[s]':>7} {'sort / ours':>12} {'all figures':>12}")
-    cases: list[tuple[str, Coded, int, int]] = [
+    cases: list[tuple[str, CodedScheme, int, int]] = [
         ("first 72 of 84 (cyclic s=12)", _cyclic(12), 1, 72),
         (
             "21 clusters of 4, s=1",
@@ -82,13 +82,13 @@ def fast_path(missed: list[str]) -> None:
     growth(times, missed)
 
 
-def _cyclic(tolerance: int) -> Coded:
+def _cyclic(tolerance: int) -> CodedScheme:
     """A count is a count: the coefficients do not matter to a threshold."""
     from codedgrad import codes
-    from codedgrad.core import Threshold
+    from codedgrad.schemes.stop_rules import Threshold
 
     code = codes.cyclic(WORKERS, tolerance, accept_amplification=True)
-    return Coded(f"cyclic({tolerance})", code, Threshold())
+    return CodedScheme(f"cyclic({tolerance})", code, Threshold())
 
 
 def growth(times: Times, missed: list[str]) -> None:

@@ -44,17 +44,13 @@ from numpy.typing import NDArray
 from codedgrad import codes
 from codedgrad.codes import bounds
 from codedgrad.codes.tree import Tree, allocate, base_size
-from codedgrad.core import Scheme, Threshold
+from codedgrad.core import Scheme
 from codedgrad.delays import Chain, Delays, Pauses, ShiftedExponential, Times, draw
 from codedgrad.engines import Driver, Local
-from codedgrad.jobs import Layout
-from codedgrad.schemes import (
-    CodedReduce,
-    coded_reduce,
-    fractional,
-    reducing,
-    uncoded,
-)
+from codedgrad.jobs import VectorLayout
+from codedgrad.schemes import CodedReduce, coded_reduce, fractional, uncoded
+from codedgrad.schemes.coded_reduce import tree_plan as reducing
+from codedgrad.schemes.stop_rules import Threshold
 from codedgrad.sim import Network, counted_seconds, ring_seconds, tree_seconds
 
 QUICK = "--quick" in sys.argv[1:]
@@ -100,7 +96,7 @@ def counting(shape: Shape) -> CodedReduce:
     n, L, s = shape.n, shape.L, shape.s
     code = codes.cyclic(n, s) if s else codes.uncoded(n)
     allocation = allocate(Tree(n, L), code.B.toarray().tolist(), base_size(n, L, s))
-    layout = reducing.Layout(Tree(n, L), code, Threshold(), allocation)
+    layout = reducing.TreeLayout(Tree(n, L), code, Threshold(), allocation)
     return CodedReduce(f"counting {shape}", layout, "given")
 
 
@@ -285,7 +281,7 @@ class Numbers:
     Later ones leave in the rows whatever is there: only the engine's work is left.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: VectorLayout) -> None:
         self.layout = layout
 
     def part(
@@ -307,7 +303,7 @@ class Ours:
     def __init__(self, scheme: Scheme, megabytes: int) -> None:
         size = megabytes * 250_000
         self._parameters = np.ones(size, dtype=np.float32)
-        layout = Layout(
+        layout = VectorLayout(
             parameters=size,
             gradient=size - 2,
             dtype="float32",

@@ -1,5 +1,6 @@
 """The rules of the tree itself: layers, purity, and the public surface."""
 
+import ast
 import importlib
 import os
 import pkgutil
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import typing
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,13 +47,16 @@ def test_the_copied_tree_keeps_the_contracts(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "place"),
     [
-        ("time", "codes/cyclic.py"),
-        ("threading", "codes/cyclic.py"),
-        ("random", "codes/cyclic.py"),
+        ("time", "codes/families/cyclic.py"),
+        ("threading", "codes/families/cyclic.py"),
+        ("random", "codes/families/cyclic.py"),
         ("time", "core/coordinator.py"),
         ("asyncio", "core/session.py"),
         ("socket", "core/history.py"),
-        ("time", "schemes/coded.py"),
+        ("time", "schemes/fixed_code.py"),
+        ("torch", "schemes/auto/plan.py"),
+        ("time", "learning/estimators.py"),
+        ("random", "uplink/fair.py"),
     ],
 )
 def test_a_clock_a_thread_or_a_global_seed_in_what_decides_breaks_a_contract(
@@ -67,12 +72,30 @@ def test_a_clock_a_thread_or_a_global_seed_in_what_decides_breaks_a_contract(
     assert f"codedgrad.{layer} is not allowed to import {module}" in shown.stdout
 
 
-def test_a_lower_layer_that_imports_a_higher_one_breaks_a_contract(tree: Path) -> None:
-    spoilt = tree / "src/codedgrad/codes/bounds.py"
-    spoilt.write_text(spoilt.read_text() + "\nimport codedgrad.cli\n")
+@pytest.mark.parametrize(
+    ("place", "above"),
+    [
+        ("codes/bounds/codes.py", "cli"),
+        ("core/history.py", "learning"),
+        ("core/plan.py", "schemes"),
+        ("learning/estimators.py", "schemes"),
+        ("uplink/link.py", "trace"),
+        ("network.py", "sim"),
+        ("sim/driver.py", "engines"),
+        ("sim/machine.py", "scenario"),
+        ("torch/report.py", "advise"),
+    ],
+)
+def test_a_layer_that_imports_one_above_or_beside_it_breaks_a_contract(
+    tree: Path, place: str, above: str
+) -> None:
+    spoilt = tree / "src/codedgrad" / place
+    spoilt.write_text(spoilt.read_text() + f"\nimport codedgrad.{above}\n")
     shown = _lint_imports(tree)
     assert shown.returncode == 1
-    assert "codedgrad.codes is not allowed to import codedgrad.cli" in shown.stdout
+    layer = place.partition("/")[0].removesuffix(".py")
+    said = f"codedgrad.{layer} is not allowed to import codedgrad.{above}"
+    assert said in shown.stdout
 
 
 def test_every_public_name_exists_and_is_documented() -> None:
@@ -80,6 +103,8 @@ def test_every_public_name_exists_and_is_documented() -> None:
     for found in pkgutil.walk_packages(codedgrad.__path__, "codedgrad."):
         if not found.name.endswith("__main__"):
             modules.append(importlib.import_module(found.name))
+            # A module says by underscores what is public; only packages list it.
+            assert found.ispkg or not hasattr(modules[-1], "__all__"), found.name
     for module in modules:
         assert module.__doc__, module.__name__
         for name in getattr(module, "__all__", []):
@@ -87,6 +112,21 @@ def test_every_public_name_exists_and_is_documented() -> None:
             if typing.get_origin(value) is not None:
                 continue  # an alias of a type; what it means stands below it
             assert not callable(value) or value.__doc__, f"{module.__name__}.{name}"
+
+
+def test_no_class_name_is_used_twice() -> None:
+    """A name that means two things sends a reader to the wrong file."""
+    where: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+def test_no_folder_hides_the_architecture_by_its_length() -> None:
+    folders = Counter(path.parent for path in (ROOT / "src").rglob("*.py"))
+    assert {str(f.relative_to(ROOT)) for f, n in folders.items() if n > 20} == set()
 
 
 def test_the_public_surface_of_codes() -> None:

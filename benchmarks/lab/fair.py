@@ -16,7 +16,7 @@ from hosts import Lab, bits
 from trees import said
 from writing import Table, figure, save, table
 
-from codedgrad.core.uplink_bounds import jain
+from codedgrad.uplink.bounds import jain
 
 STEPS = Path(__file__).with_name("steps.py")
 RATES = ("40mbit",) * 4 + ("10mbit",) * 4

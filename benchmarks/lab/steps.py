@@ -28,12 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.codes import Code, fractional
-from codedgrad.core import Command, Event, Link, Progressed, Scheme
-from codedgrad.core.rules import Decodable, Tally
+from codedgrad.core import Command, Event, Progressed, Scheme
+from codedgrad.core.plan import Tally
 from codedgrad.engines import Driver, Mpi
-from codedgrad.jobs import Layout
+from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import build
-from codedgrad.schemes.coded import Coded
+from codedgrad.schemes.fixed_code import CodedScheme
+from codedgrad.schemes.stop_rules import Decodable
+from codedgrad.uplink import Link
 
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")
 
@@ -72,8 +74,8 @@ def repetition(workers: int) -> Code:
 
 SCHEMES: dict[str, Callable[[int], Scheme]] = {
     "star": partial(build, "uncoded"),
-    "gc": lambda n: Coded("gc", repetition(n), Counted(n - n // 4)),
-    "gc, first of a group": lambda n: Coded("gc", repetition(n), Decodable()),
+    "gc": lambda n: CodedScheme("gc", repetition(n), Counted(n - n // 4)),
+    "gc, first of a group": lambda n: CodedScheme("gc", repetition(n), Decodable()),
     "first four": partial(build, "ignore(4)"),
     "tree": partial(build, "coded_reduce(4, 0)"),
     "cr": partial(build, "coded_reduce(4, 1, inner=cyclic, rule=threshold)"),
@@ -84,7 +86,7 @@ SCHEMES: dict[str, Callable[[int], Scheme]] = {
 class Even:
     """A job whose part j has j + 1 everywhere."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: VectorLayout) -> None:
         self.layout = layout
 
     def part(
@@ -116,7 +118,7 @@ class Watch:
 def run(scheme: Scheme, options: argparse.Namespace, name: str) -> None:
     size = options.size // 4 - 2
     kinds = {"dtype": "float32", "parameters_dtype": "float32"}
-    layout = Layout(max(1, options.parameters // 4), size, **kinds)
+    layout = VectorLayout(max(1, options.parameters // 4), size, **kinds)
     engine, watch, exact = Mpi(), Watch(), name != "first four"
     if options.uplink:
         seconds = tuple(float(one) for one in options.seconds.split(","))

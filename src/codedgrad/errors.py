@@ -29,30 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "BrokenPlan",
-    "CodedgradError",
-    "EngineFailed",
-    "FolderInUse",
-    "IllConditioned",
-    "InvalidCheckpoint",
-    "InvalidCode",
-    "InvalidDelays",
-    "InvalidHeard",
-    "InvalidOption",
-    "InvalidScenario",
-    "InvalidScheme",
-    "InvalidTrace",
-    "JobFailed",
-    "LockLost",
-    "OtherVersion",
-    "ProtocolError",
-    "StepGivenUp",
-    "StuckStep",
-    "Violation",
-    "WrongSum",
-]
-
 
 class CodedgradError(Exception):
     """The root of the tree: catch it to catch everything of ours."""

@@ -9,7 +9,7 @@ import pytest
 
 from codedgrad.cli import doctor as verb
 from codedgrad.cli import main
-from codedgrad.engines.examining import Finding, Looking
+from codedgrad.engines.doctor.examination import Finding, Looking
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from codedgrad.cli import main
 from codedgrad.papers import PAPERS, Effort, Exhibit, Paper, Recipe, Table
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column
 
 PATIENCE = 60.0  # seconds; only a hang takes so long
@@ -42,7 +42,7 @@ def recipe(name: str) -> Recipe:
         value = float(effort.seed) / (2 if effort.quick else 1)
         table = Table(columns, (("one scheme", *[value] * 7),))
         axes = Axis("time", "s"), Axis("loss", "start = 1")
-        panel = Panel("left", *axes, (Curve("one", [0.0, 1.0], [1.0, value]),))
+        panel = FigurePanel("left", *axes, (Curve("one", [0.0, 1.0], [1.0, value]),))
         lines = ("a setting.", "a claim ±1.", "ours.", ("found " * 30 + ".",))
         return Exhibit(name, f"Title of {name}", *lines, table, (panel,))
 

@@ -15,9 +15,9 @@ import pytest
 
 from codedgrad.cli import main
 from codedgrad.delays import Times, write_matrix
+from codedgrad.scenario.scenario import read_scenario
 from codedgrad.schemes import build
 from codedgrad.sim import Machine, compare, header_of, run_events
-from codedgrad.sim.scenario import read_scenario
 from codedgrad.trace import Recorder
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,6 @@ def test_top_says_how_many_rows_and_waiting_for_all_is_always_there(run: Run) ->
         ("own.csv", "--steps", "15", "--no-drain"),
         ("AR", "--workers", "6", "--share", "1", "--steps", "6"),
         ("AR", "--fitted", "--steps", "10"),
-        ("own.csv", "--opaque", "--share", "0.3"),
         QUICK,
         (*QUICK, "--share", "0.2"),
         (*QUICK, "--runs", "2", "--network", "port=0.05, latency=0.01"),
@@ -123,19 +122,18 @@ def test_the_scenario_written_is_one_that_simulate_runs(
     assert sorted(names) == sorted(row["scheme"] for row in said["ranking"])
     assert (scenario.workers, scenario.steps) == (said["workers"], said["steps"])
     assert said["written"][-1] == "plans/plan.toml"
-    if "--opaque" not in words:  # those pay twice only where they are planned for
-        results = compare(
-            scenario.schemes,
-            scenario.delays,
-            steps=scenario.steps,
-            runs=scenario.runs,
-            seed=scenario.seed,
-            machine=scenario.machine,
-        )
-        planned = {row["scheme"]: row["mean_seconds"] for row in said["ranking"]}
-        for result in results:
-            mean = result.summary()["mean_seconds"]
-            assert mean == pytest.approx(planned[result.scheme.name])
+    results = compare(
+        scenario.schemes,
+        scenario.delays,
+        steps=scenario.steps,
+        runs=scenario.runs,
+        seed=scenario.seed,
+        machine=scenario.machine,
+    )
+    planned = {row["scheme"]: row["mean_seconds"] for row in said["ranking"]}
+    for result in results:
+        mean = result.summary()["mean_seconds"]
+        assert mean == pytest.approx(planned[result.scheme.name])
     again = run("simulate", "plans/plan.toml")
     assert again.code == 0, again.err
     assert said["advice"] in " ".join(again.out.split())
@@ -167,7 +165,7 @@ def test_the_document_shows_what_the_commands_print(
     blocks = re.findall(
         r"```text\n\$ codedgrad (plan .*?)\n((?!    ).*?)```", document, re.DOTALL
     )
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     for command, promised in blocks:
         said = run(*shlex.split(command.replace("\\\n", " "))).out
         for piece in promised.split("...\n"):

@@ -61,7 +61,7 @@ def test_required_options_come_first_with_their_meaning(run: Run) -> None:
     said = run("schemes", "clustered").out
     assert said.index("clusters (required)") < said.index("rule (default decodable)")
     assert "How many clusters; must divide `workers`." in said
-    assert "Static clusters (GC-SC). Ozfatura, Gunduz, Ulukus" in said
+    assert "static clusters (GC-SC). Ozfatura, Gunduz, Ulukus" in said
 
 
 def test_machines_get_the_same(run: Run) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from codedgrad.engines.ray_cluster import Cluster
+from codedgrad.engines.ray.cluster import Cluster
 
 CPUS = 6
 

@@ -25,7 +25,7 @@ if why_not := mpi_jobs.why_not():
 
 CHECKED = """
 import sys
-from codedgrad.engines.mpi import Mpi
+from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.testing import check_engine
 from mpi_inside import tell
 shares = sys.argv[1] == "near"
@@ -39,7 +39,7 @@ import numpy as np
 from codedgrad.core import Assign
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, train
-from codedgrad.engines.mpi import Mpi
+from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import auto, coded_reduce, cyclic, fractional, uncoded
 from mpi_inside import (
@@ -190,8 +190,8 @@ import os, sys, time
 import numpy as np
 import mpi4py
 from mpi4py import MPI
-from codedgrad.engines.mpi import _Pool
-from codedgrad.engines.mpi_link import BODY, Link
+from codedgrad.engines.mpi.engine import _Pool
+from codedgrad.engines.mpi.link import BODY, Link
 from mpi_inside import go_on, stop, tell
 
 comm, SIZE, MANY = MPI.COMM_WORLD, 600_000, 24

@@ -28,7 +28,7 @@ import numpy as np
 from codedgrad.core import Assign, Progressed, WorkerLost
 from codedgrad.delays import Times
 from codedgrad.engines import Driver
-from codedgrad.engines.mpi import Mpi
+from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import build
@@ -145,7 +145,7 @@ import os, signal, sys
 import torch
 from torch import nn
 import codedgrad as cg
-from codedgrad.engines.mpi import Mpi
+from codedgrad.engines.mpi.engine import Mpi
 from mpi_inside import agents, tell
 
 def job():

@@ -10,10 +10,10 @@ import pytest
 from codedgrad.core import Assign, Scheme
 from codedgrad.delays import Times
 from codedgrad.engines import Ray, train
-from codedgrad.engines.agent import Gives, _decode_down
-from codedgrad.engines.lanes import Lane
-from codedgrad.engines.ray_cluster import Cluster
-from codedgrad.engines.wire import Left, Said, decode_gives
+from codedgrad.engines.host.wire import Left, Said, decode_gives
+from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.ray.cluster import Cluster
+from codedgrad.engines.remote.agent import Gives, _decode_down
 from codedgrad.errors import EngineFailed, InvalidScenario
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.testing import check_engine

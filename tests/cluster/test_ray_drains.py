@@ -21,7 +21,7 @@ import codedgrad as cg
 from codedgrad.core import Command, Event, MessageArrived
 from codedgrad.engines import FaultPlan, Ray
 from codedgrad.torch import Checkpoints, Job
-from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.checkpoint.files import Shelf
 
 HANG = 60.0  # seconds; only a hang takes so long
 TOTAL, WAITS = 8, 4  # steps; the one that waits

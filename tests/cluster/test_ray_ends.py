@@ -23,11 +23,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import codedgrad as cg
-from codedgrad.engines.ray_cluster import _LONGEST
-from codedgrad.engines.ray_guard import members, sweep
+from codedgrad.engines.ray.cluster import _LONGEST
+from codedgrad.engines.ray.guard import members, sweep
 from codedgrad.torch import Checkpoints, Job
-from codedgrad.torch.checkpoint import Shelf
-from codedgrad.torch.tree import flatten
+from codedgrad.torch.checkpoint.files import Shelf
+from codedgrad.torch.checkpoint.state_tree import flatten
 from codedgrad.trace import read_run
 
 HANG = 60.0  # seconds; only a hang takes so long

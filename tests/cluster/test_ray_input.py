@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from codedgrad.engines.ray_cluster import Cluster
+from codedgrad.engines.ray.cluster import Cluster
 
 HANG = 60.0  # seconds; only a hang takes so long
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "anywhere.py")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from codedgrad.codes.allocation import (
+from codedgrad.codes.families.allocation import (
     ALLOCATIONS,
     chain,
     common,

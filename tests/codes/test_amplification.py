@@ -13,10 +13,10 @@ from codedgrad.codes import (
     cyclic,
     fractional,
     from_matrix,
-    null_space,
 )
 from codedgrad.codes.amplification import LIMIT
-from codedgrad.codes.circulant import circulant
+from codedgrad.codes.families import null_space
+from codedgrad.codes.families.circulant import circulant
 from codedgrad.codes.late_sets import heard_without
 from codedgrad.errors import IllConditioned
 

@@ -12,7 +12,6 @@ from codedgrad.codes import (
     Code,
     amplification,
     bernoulli,
-    bounds,
     clustered,
     cyclic,
     decode,
@@ -178,26 +177,6 @@ NAN = float("nan")
             lambda: clustered(5, 2),
             "clustered: inner must be a code, got 5; "
             "try cyclic(workers=4, tolerance=1)",
-        ),
-        (
-            lambda: bounds.repetition_residual(10, 3, 5),
-            "repetition_residual: copies = 3 must divide workers = 10; "
-            "try copies in [1, 2, 5, 10]",
-        ),
-        (
-            lambda: bounds.repetition_residual(6, 2, 0),
-            "repetition_residual: heard = 0 is out of range; "
-            "try a whole number from 1 to 6",
-        ),
-        (
-            lambda: bounds.unbiased_residual(2, 1.5, fixed=True),
-            "unbiased_residual: straggle = 1.5 is not in [0, 1); "
-            "try a number in [0, 1)",
-        ),
-        (
-            lambda: bounds.expander_residual(4, 3, NAN, 1),
-            "expander_residual: second_eigenvalue = nan is not a magnitude; "
-            "try a number from 0 to 3",
         ),
     ],
 )
@@ -377,10 +356,6 @@ def test_an_unpickled_code_is_read_only_and_decodes() -> None:
     assert decode(code, [0, 1, 3, 5]).is_exact
     with pytest.raises(ValueError, match="read-only"):
         code.B.data[0] = 7.0
-
-
-def test_the_least_load_is_exact_for_any_number_of_parts() -> None:
-    assert bounds.load(3, 10**17 + 1, 0) == 33333333333333334
 
 
 @pytest.mark.parametrize(

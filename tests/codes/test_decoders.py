@@ -18,7 +18,7 @@ from codedgrad.codes import (
     vertex_graph,
 )
 from codedgrad.codes.decoders import EXACT, LeastSquares, residuals
-from codedgrad.codes.null_space import draw
+from codedgrad.codes.families.null_space import draw
 
 FAST_CODES = [
     uncoded(5),

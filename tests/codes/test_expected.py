@@ -24,9 +24,9 @@ from codedgrad.codes import (
     uncoded,
     vertex_graph,
 )
-from codedgrad.codes.allocation import shares
 from codedgrad.codes.decoders import Fixed, LeastSquares, OneStep
 from codedgrad.codes.expected import least_squares
+from codedgrad.codes.families.allocation import shares
 from codedgrad.codes.sparse import tidy
 from codedgrad.errors import InvalidCode
 

@@ -15,7 +15,6 @@ from codedgrad.codes import (
     refined,
     stochastic,
 )
-from codedgrad.codes.allocation import odds, shares
 from codedgrad.codes.decoders import (
     Debiased,
     Fixed,
@@ -25,10 +24,11 @@ from codedgrad.codes.decoders import (
     OneStep,
     Prescribed,
 )
-from codedgrad.codes.heterogeneous import DECODINGS
+from codedgrad.codes.families.allocation import odds, shares
+from codedgrad.codes.families.heterogeneous import DECODINGS
 from codedgrad.codes.sparse import combine, tidy
-from codedgrad.core import Decodable
 from codedgrad.errors import InvalidCode
+from codedgrad.schemes.stop_rules import Decodable
 from codedgrad.testing import check_code
 
 P = np.array([0.1, 0.2, 0.4, 0.5])
@@ -71,7 +71,7 @@ def test_the_coefficients_of_a_worker_sum_to_1() -> None:
 
 
 def test_a_worker_whose_mass_cancels_keeps_coefficients_of_a_common_size() -> None:
-    from codedgrad.codes.heterogeneous import _means
+    from codedgrad.codes.families.heterogeneous import _means
 
     B, gauge = _means(tidy(np.array([[1.0, -1.0], [0.0, 2.0], [1e-9, -1e-9]])))
     np.testing.assert_allclose(B.toarray(), [[0.5, -0.5], [0, 1], [0.5, -0.5]])
@@ -125,7 +125,7 @@ def test_inverse_odds_are_the_best_weights_for_orthogonal_gradients(
     best = np.mean(1 / (odds(T15) @ held))
     assert expected(code, T15).orthogonal == pytest.approx(best)
     same = stochastic(10, copies, 0.4, **options)
-    floor = bounds.unbiased_residual(copies, 0.4, fixed=True)
+    floor = 0.4 / (copies * (1 - 0.4))  # of any unbiased code of fixed weights
     assert expected(same, 0.4).orthogonal == pytest.approx(floor)
     equal = stochastic(10, copies, 0.4, placement="cyclic")
     np.testing.assert_allclose(same.B.toarray(), equal.B.toarray())

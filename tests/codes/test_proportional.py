@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from codedgrad.codes import amplification, cyclic, decode, proportional
-from codedgrad.codes.proportional import loads
+from codedgrad.codes.families.proportional import loads
 from codedgrad.errors import CodedgradError, IllConditioned, InvalidCode, InvalidScheme
-from codedgrad.schemes.proportional import proportional as scheme
+from codedgrad.schemes import proportional as scheme
 from codedgrad.testing import check_code, check_scheme
 
 
@@ -146,7 +146,7 @@ def test_digits_are_kept_about_as_well_as_by_cyclic_codes(
 
 
 def test_the_factor_it_is_judged_by_is_the_one_its_decoder_has() -> None:
-    from codedgrad.codes.proportional import _best
+    from codedgrad.codes.families.proportional import _best
 
     v = _speeds(8)
     code = proportional(8, 2, v)

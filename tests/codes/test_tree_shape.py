@@ -7,8 +7,10 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from codedgrad.codes.tree import ROOT, Tree, delivers, delivers_each
+from codedgrad.codes.tree import ROOT, Tree, delivers_each
 from codedgrad.errors import InvalidCode
+
+from ..tree_oracle import delivers
 
 TREES = [Tree(3, 2), Tree(4, 3), Tree(12, 2), Tree(2, 5), Tree(5, 1), Tree(1, 4)]
 TWELVE = Tree(3, 2)
@@ -44,14 +46,6 @@ def test_layers_are_full_and_only_the_last_has_leaves(tree: Tree) -> None:
         assert tree.is_leaf(worker) == (tree.layer(worker) == tree.layers)
         assert tree.is_leaf(worker) == (len(tree.below(worker)) == 0)
         assert tree.is_leaf(worker) == (worker not in tree.inner)
-
-
-@pytest.mark.parametrize("tree", TREES, ids=str)
-def test_a_subtree_is_a_worker_and_the_subtrees_of_its_children(tree: Tree) -> None:
-    for worker in range(tree.workers):
-        below = [w for c in tree.below(worker) for w in tree.subtree(c)]
-        assert tree.subtree(worker) == tuple(sorted([worker, *below]))
-    assert tree.subtree(ROOT) == tuple(range(tree.workers))
 
 
 def test_a_tree_is_a_value() -> None:
@@ -103,7 +97,7 @@ def test_any_late_children_of_every_parent_are_survived_and_one_more_is_not() ->
 
 def test_late_workers_below_late_ones_cost_nothing() -> None:
     everybody = set(range(12))
-    assert delivers(TWELVE, 1, everybody - set(TWELVE.subtree(2)))
+    assert delivers(TWELVE, 1, everybody - {2, *TWELVE.below(2)})
 
 
 def test_with_nobody_there_nothing_is_delivered() -> None:
@@ -151,11 +145,12 @@ def test_with_nobody_there_nothing_is_delivered() -> None:
             "tree: layer = 0 is out of range; try a whole number from 1 to 2",
         ),
         (
-            lambda: delivers(TWELVE, 3, [0]),
-            "delivers: tolerance = 3 is out of range; try a whole number from 0 to 2",
+            lambda: delivers_each(TWELVE, 3, np.ones(12, dtype=bool)),
+            "delivers_each: tolerance = 3 is out of range; "
+            "try a whole number from 0 to 2",
         ),
         (
-            lambda: delivers(TWELVE, 1, [True]),
+            lambda: TWELVE.parent(True),
             "tree: worker must be a whole number, got True; "
             "try a whole number from 0 to 11",
         ),

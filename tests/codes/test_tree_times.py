@@ -70,12 +70,17 @@ def _exact_compute(n: int, layers: int, s: int) -> Fraction:
     return 1 + sum(Fraction(c, k) for k, c in enumerate(failure) if k)
 
 
+def _star_compute(workers: int, tolerance: int, tail: float = 1.0) -> float:
+    """The mean of an order statistic: 1 + (H_N - H_S) / tail."""
+    return 1 + sum(1 / k for k in range(tolerance + 1, workers + 1)) / tail
+
+
 @pytest.mark.parametrize(("tree", "exact", "order_statistic"), COMPUTE)
 def test_the_table_of_compute(
     tree: tuple[int, int, int], exact: float, order_statistic: float
 ) -> None:
     assert round(bounds.tree_compute(*tree), 3) == exact
-    assert round(bounds.star_compute(tree[0], tree[2]), 3) == order_statistic
+    assert round(_star_compute(tree[0], tree[2]), 3) == order_statistic
 
 
 @pytest.mark.parametrize(
@@ -92,9 +97,9 @@ def test_compute_is_right_to_eight_digits(tree: tuple[int, int, int]) -> None:
 
 def test_uncoded_trees_compute_as_long_as_stars_of_all_their_workers() -> None:
     for n, layers in [(4, 3), (12, 2), (2, 10), (40, 2), (3, 6)]:
-        star = bounds.star_compute(Tree(n, layers).workers, 0)
+        star = _star_compute(Tree(n, layers).workers, 0)
         assert bounds.tree_compute(n, layers, 0) == pytest.approx(star, abs=1e-8)
-    star = bounds.star_compute(50, 20, tail=0.1)
+    star = _star_compute(50, 20, tail=0.1)
     assert bounds.tree_compute(50, 1, 20, tail=0.1) == pytest.approx(star, abs=1e-7)
 
 
@@ -154,8 +159,8 @@ def test_the_table_of_seconds_is_between_the_bounds(
     given = {"share": share, "port": 1.0}
     for found, (low, high) in [
         (seconds, bounds.tree_seconds(*tree, **given)),
-        (seconds * coded, bounds.star_seconds(workers, workers * s // n, **given)),
-        (seconds * uncoded, bounds.star_seconds(workers, 0, **given)),
+        (seconds * coded, bounds.tree_seconds(workers, 1, workers * s // n, **given)),
+        (seconds * uncoded, bounds.tree_seconds(workers, 1, 0, **given)),
     ]:
         assert low * (1 - DIGITS) <= found <= high * (1 + DIGITS)
     found = bounds.ring_seconds(workers, **given)
@@ -176,7 +181,7 @@ def test_without_compute_stars_take_longer_by_workers_over_children_and_layers(
     for s in range(children):
         tolerance = Fraction(s * workers, children)
         assert tolerance.denominator == 1
-        star = bounds.star_receive(workers, int(tolerance), port=1.0)
+        star = bounds.tree_receive(workers, 1, int(tolerance), port=1.0)
         found = star / bounds.tree_receive(children, layers, s, port=1.0)
         assert found == pytest.approx(workers / (children * layers))
         assert found == pytest.approx(ratio, abs=5e-3)
@@ -188,8 +193,8 @@ def test_without_compute_the_bounds_meet() -> None:
     assert bounds.tree_seconds(4, 3, 1, **given) == expected
     received = bounds.tree_receive(4, 3, 1, port=2.0, latency=0.3)
     assert received == pytest.approx(3 * 3 * 2.0 + 3 * 0.3)
-    assert bounds.star_seconds(84, 21, **given) == pytest.approx((126.3, 126.3))
-    assert bounds.star_receive(84, 0, port=2.0, latency=0.3) == pytest.approx(168.3)
+    assert bounds.tree_seconds(84, 1, 21, **given) == pytest.approx((126.3, 126.3))
+    assert bounds.tree_receive(84, 1, 0, port=2.0, latency=0.3) == pytest.approx(168.3)
     ring = bounds.ring_seconds(84, **given)
     assert ring == pytest.approx(2 * 83 * (0.3 + 2.0 / 84))
 
@@ -197,7 +202,6 @@ def test_without_compute_the_bounds_meet() -> None:
 def test_for_one_worker_the_bounds_meet() -> None:
     given = {"share": 3.0, "tail": 2.0, "port": 1.0, "latency": 0.25}
     seconds = 3.0 * (1 + 1 / 2) + 1.0 + 0.25
-    assert bounds.star_seconds(1, 0, **given) == pytest.approx((seconds, seconds))
     assert bounds.tree_seconds(1, 1, 0, **given) == pytest.approx((seconds, seconds))
 
 
@@ -292,8 +296,8 @@ def test_the_size_of_messages_up_to_which_a_tree_beats_a_ring(
             "tree_compute: tail = 0.0; try a number above 0",
         ),
         (
-            lambda: bounds.star_compute(3, 1, tail=math.inf),
-            "star_compute: tail = inf; try a number above 0",
+            lambda: bounds.tree_compute(3, 1, 1, tail=math.inf),
+            "tree_compute: tail = inf; try a number above 0",
         ),
         (
             lambda: bounds.tree_receive(3, 2, 1, port=-1.0),
@@ -304,8 +308,8 @@ def test_the_size_of_messages_up_to_which_a_tree_beats_a_ring(
             "tree_receive: chunks = 0 is out of range; try a whole number, 1 or more",
         ),
         (
-            lambda: bounds.star_receive(3, 1, port=1.0, latency="1"),
-            "star_receive: latency = '1'; try a number, 0 or more",
+            lambda: bounds.tree_receive(3, 1, 1, port=1.0, latency="1"),
+            "tree_receive: latency = '1'; try a number, 0 or more",
         ),
         (
             lambda: bounds.ring_seconds(3, share=True, port=1.0),

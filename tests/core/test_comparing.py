@@ -23,7 +23,7 @@ from codedgrad.core import (
     StepStarted,
     WakeAt,
 )
-from codedgrad.core.estimators import Likeness
+from codedgrad.learning.estimators import Likeness
 from codedgrad.testing import Comparing
 
 ASKING = Comparing(schemes.fractional(4, 1))  # workers 0 and 1 are one group

@@ -20,6 +20,7 @@ from codedgrad.core import (
     Record,
     StepStarted,
     TimerFired,
+    Traits,
     Wait,
     WorkerJoined,
     WorkerLost,
@@ -108,6 +109,8 @@ class Cutting:
     def __init__(self, keep: int) -> None:
         self.keep = keep
 
+    traits = Traits()
+
     def plan(self, step: int, history: History) -> "Cutting":
         return self
 
@@ -164,6 +167,8 @@ class Scripted:
 
     def __init__(self, *answers: Callable[[Orders], object]) -> None:
         self.answers = list(answers)
+
+    traits = Traits()
 
     def plan(self, step: int, history: History) -> "Scripted":
         return self

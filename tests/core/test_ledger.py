@@ -38,9 +38,6 @@ def recount(copies: list[Copy], covered: list[list[int]]) -> dict[str, object]:
     return table | {
         "missing": sum(f == 0 for f in finished),
         "uncovered": sum(c == 0 for c in table["covered"]),
-        "orphaned": sum(
-            f == 0 and h == 0 for f, h in zip(finished, table["in_hand"], strict=True)
-        ),
     }
 
 

@@ -20,7 +20,7 @@ from codedgrad.delays import (
     Spikes,
     Times,
 )
-from codedgrad.delays.two_state import slow_share, two_state
+from codedgrad.delays.models.two_state import slow_share, two_state
 
 ALARM = 5.7e-7  # two-sided, 5 standard errors
 

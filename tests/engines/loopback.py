@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.engines.agent import Agent, Setup
-from codedgrad.engines.remote import Remote
-from codedgrad.engines.stale import Stretches
-from codedgrad.engines.transport import (
+from codedgrad.engines.host.stale import Stretches
+from codedgrad.engines.remote.agent import Agent, Setup
+from codedgrad.engines.remote.engine import Remote
+from codedgrad.engines.remote.transport import (
     Carried,
     Fetched,
     Joined,

@@ -19,7 +19,7 @@ from codedgrad.delays import Times
 from codedgrad.engines import Driver, Local
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import Auto, Dynamic, Heterogeneous, TwoStage
-from codedgrad.schemes.states import Late
+from codedgrad.schemes.dynamic.straggler_states import Late
 from codedgrad.sim import Simulator
 from codedgrad.testing import EXAMPLES
 from codedgrad.trace import Entry

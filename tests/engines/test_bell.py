@@ -6,12 +6,12 @@ import sys
 
 import msgspec
 
-from codedgrad.engines.bell import Bell, Rope
+from codedgrad.engines.remote.bell import Bell, Rope
 
 RINGER = """
 import sys, msgspec
-from codedgrad.engines.bell import Rope
-from codedgrad.engines.nearby import Where
+from codedgrad.engines.remote.bell import Rope
+from codedgrad.engines.host.nearby import Where
 rope = Rope.reach(msgspec.json.decode(sys.argv[1], type=Where))
 rope.ring()
 """

@@ -19,12 +19,12 @@ from codedgrad.core import (
     Segment,
     StepStarted,
 )
-from codedgrad.core.estimators import Likeness
 from codedgrad.engines import Driver, Engine, Here, Local, Replayed
-from codedgrad.engines.drive import header_of
-from codedgrad.engines.memory import Memory, Private, Shape
-from codedgrad.engines.rows import Rows, inner_products
-from codedgrad.jobs import Layout, NumpyJob
+from codedgrad.engines.driver import header_of
+from codedgrad.engines.host.memory_layout import Memory, MemoryShape, Private
+from codedgrad.engines.host.rows import Rows, inner_products
+from codedgrad.jobs import NumpyJob, VectorLayout
+from codedgrad.learning.estimators import Likeness
 from codedgrad.schemes import bernoulli, cyclic, uncoded
 from codedgrad.testing import Comparing, Everything
 from codedgrad.trace import Entry, Recorder, read, replay
@@ -288,7 +288,7 @@ def test_what_is_not_finite_is_not_told(value: float) -> None:
 
 
 def rows(count: int = 2, open_segments: int = 1) -> tuple[Rows, Memory]:
-    shape = Shape.of(Layout(parameters=3, gradient=3), count, open_segments)
+    shape = MemoryShape.of(VectorLayout(parameters=3, gradient=3), count, open_segments)
     memory = Memory(Private(shape.size), shape)
     return Rows(memory), memory
 

@@ -13,7 +13,7 @@ import pytest
 
 from codedgrad.core import Assign, Cut, Drop, Segment
 from codedgrad.engines import Driver, Engine, FaultPlan, Local
-from codedgrad.engines.deaths import Deaths, InHand
+from codedgrad.engines.host.deaths import Deaths, InHand
 from codedgrad.errors import JobFailed
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import build, uncoded

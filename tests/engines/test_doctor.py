@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from codedgrad.engines import doctor, doctor_mpi
-from codedgrad.engines.doctor_mpi import mpi
-from codedgrad.engines.doctor_ray import is_address, ray
-from codedgrad.engines.examining import Finding, Looking, step
-from codedgrad.engines.extras import EXTRAS
+from codedgrad.engines.doctor import doctor
+from codedgrad.engines.doctor import mpi as doctor_mpi
+from codedgrad.engines.doctor.examination import Finding, Looking, step
+from codedgrad.engines.doctor.mpi import mpi
+from codedgrad.engines.doctor.ray import ray
+from codedgrad.engines.optional_libraries import EXTRAS
+from codedgrad.engines.ray.address import is_address
 
 PATIENT = Looking(limit=100)
 TRYING = Looking(tries=True, limit=100)
@@ -163,7 +165,8 @@ def test_what_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch) -> None
 def test_no_cluster_of_ray_is_looked_for_unless_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.examining.ask", None)  # nobody is asked
+    # Nobody is asked.
+    monkeypatch.setattr("codedgrad.engines.doctor.examination.ask", None)
     found = ray(PATIENT)
     assert (found.state, found.advice) == ("ok", "codedgrad doctor --try")
     assert found.reason.startswith(f"Ray {metadata.version('ray')} is installed")
@@ -196,7 +199,7 @@ def test_what_ray_takes_is_an_address(address: str) -> None:
 
 def test_a_cluster_is_asked_for_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import sys; print('hello'); print([3, 24.0])"
-    monkeypatch.setattr("codedgrad.engines.doctor_ray._CLUSTER", script)
+    monkeypatch.setattr("codedgrad.engines.doctor.ray._CLUSTER", script)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         found = ray(Looking(address, limit=100))
@@ -208,7 +211,7 @@ def test_a_cluster_that_wants_another_token_is_told_from_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = "raise OSError('Unauthenticated: InvalidAuthToken')"
-    monkeypatch.setattr("codedgrad.engines.doctor_ray._CLUSTER", script)
+    monkeypatch.setattr("codedgrad.engines.doctor.ray._CLUSTER", script)
     found = ray(Looking("auto", limit=100))
     assert found.state == "broken"
     assert found.reason.endswith("at auto: it wants a token that we do not have")
@@ -219,14 +222,15 @@ def test_a_cluster_that_does_not_answer_is_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = "import time; time.sleep(600)"
-    monkeypatch.setattr("codedgrad.engines.doctor_ray._CLUSTER", script)
+    monkeypatch.setattr("codedgrad.engines.doctor.ray._CLUSTER", script)
     found = ray(Looking("auto", limit=0.1))
     assert (found.state, found.advice) == ("broken", "ray start --head")
     assert found.reason.endswith("no cluster at auto: no answer within 0.1 s")
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("codedgrad.engines.ray") is None, reason="no such engine"
+    importlib.util.find_spec("codedgrad.engines.ray.engine") is None,
+    reason="no such engine",
 )
 def test_ray_takes_a_step_on_a_cluster_of_its_own() -> None:
     found = ray(TRYING)

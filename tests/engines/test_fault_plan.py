@@ -9,7 +9,7 @@ import pytest
 from codedgrad.delays import Times
 from codedgrad.engines import FaultPlan, Local
 from codedgrad.engines.faults import CORRUPTIONS, Injector, away, mangle, spoil
-from codedgrad.engines.wire import Fired, Left, Said, Sent, Told
+from codedgrad.engines.host.wire import Fired, Left, Said, Sent, Told
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import NumpyJob
 

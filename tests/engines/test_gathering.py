@@ -24,12 +24,12 @@ from codedgrad.core import (
 from codedgrad.engines import Driver, FaultPlan, Here, Replayed, train
 from codedgrad.engines.faults import Injector
 from codedgrad.engines.here import Desk
-from codedgrad.engines.memory import Memory, Private, Shape
-from codedgrad.engines.rows import _BLOCK, Rows, add_rows
-from codedgrad.engines.wire import Give, Said, Sent, decode_gives, encode
-from codedgrad.engines.worker import PartFailed, Worker
+from codedgrad.engines.host.memory_layout import Memory, MemoryShape, Private
+from codedgrad.engines.host.rows import _BLOCK, Rows, add_rows
+from codedgrad.engines.host.wire import Give, Said, Sent, decode_gives, encode
+from codedgrad.engines.host.worker import PartFailed, Worker
 from codedgrad.errors import EngineFailed
-from codedgrad.jobs import Layout, NumpyJob, single_process
+from codedgrad.jobs import NumpyJob, VectorLayout, single_process
 from codedgrad.schemes import CodedReduce, coded_reduce
 from codedgrad.testing import Gathering
 from codedgrad.trace import Entry, Header, Trace, read, replay
@@ -72,7 +72,9 @@ def test_nothing_gathered_changes_nothing() -> None:
 
 @pytest.fixture
 def memory() -> Memory:
-    shape = Shape.of(Layout(parameters=1, gradient=3), workers=2, open_segments=1)
+    shape = MemoryShape.of(
+        VectorLayout(parameters=1, gradient=3), workers=2, open_segments=1
+    )
     return Memory(Private(shape.size), shape)
 
 
@@ -211,7 +213,7 @@ def test_orders_arrive_with_the_rows_to_gather_and_whom_they_are_for() -> None:
 class Bench:
     """Worker 1, its job and its rows. A part is as large as its number says."""
 
-    layout = Layout(parameters=1, gradient=1)
+    layout = VectorLayout(parameters=1, gradient=1)
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
         self.whole = np.zeros((8, self.layout.row))

@@ -20,13 +20,13 @@ from codedgrad.core import (
     Session,
     Upload,
     WakeAt,
-    Within,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Here, Sum, train
 from codedgrad.errors import InvalidScenario, ProtocolError
-from codedgrad.jobs import Gradient, Layout, NumpyJob, single_process
+from codedgrad.jobs import Gradient, NumpyJob, VectorLayout, single_process
 from codedgrad.schemes import bernoulli, cyclic, fractional, uncoded
+from codedgrad.schemes.stop_rules import Within
 from codedgrad.testing import EXAMPLES, Everything, Invariants
 from codedgrad.trace import Entry, Trace, replay
 
@@ -228,7 +228,7 @@ def test_delays_that_cannot_be_slept_are_refused(delays: Times, said: str) -> No
 
 
 def test_a_job_of_another_length_is_refused() -> None:
-    job, told = NumpyJob(gradient, SIZE), Layout(parameters=4, gradient=4)
+    job, told = NumpyJob(gradient, SIZE), VectorLayout(parameters=4, gradient=4)
     with pytest.raises(InvalidScenario, match="the job's layout: its parameters is 5"):
         Here().start(lambda: job, told, 3)
 

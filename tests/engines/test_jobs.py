@@ -15,7 +15,7 @@ import pytest
 
 from codedgrad.engines import Driver, Local, train
 from codedgrad.errors import EngineFailed, JobFailed, ProtocolError
-from codedgrad.jobs import Layout, NumpyJob, single_process
+from codedgrad.jobs import NumpyJob, VectorLayout, single_process
 from codedgrad.schemes import fractional, uncoded
 
 SCRIPT = """
@@ -159,7 +159,7 @@ def test_a_gradient_of_the_wrong_shape_is_named() -> None:
         )
 
 
-LAYOUT = Layout(parameters=1, gradient=1)
+LAYOUT = VectorLayout(parameters=1, gradient=1)
 
 
 def test_a_job_that_cannot_be_set_up_is_known_at_start(engine: Local) -> None:

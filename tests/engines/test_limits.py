@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from codedgrad.engines import Driver, Local, children, ray_cluster, train
-from codedgrad.engines.agent import Agent
-from codedgrad.engines.children import LARGEST_JOB, Restarts, packed
+from codedgrad.engines import Driver, Local, train
+from codedgrad.engines.host import nursery_client as children
+from codedgrad.engines.host.nursery_client import LARGEST_JOB, Restarts, packed
+from codedgrad.engines.ray import cluster as ray_cluster
+from codedgrad.engines.remote.agent import Agent
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import uncoded

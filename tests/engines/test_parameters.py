@@ -11,12 +11,12 @@ import pytest
 
 from codedgrad.engines import Driver, Local
 from codedgrad.errors import InvalidScenario, JobFailed
-from codedgrad.jobs import Layout, NumpyJob
+from codedgrad.jobs import NumpyJob, VectorLayout
 from codedgrad.schemes import fractional, uncoded
 
 SIZE = 50_000  # long enough to be read while it is written
 STEPS = 100
-LAYOUT = Layout(parameters=SIZE, gradient=1)
+LAYOUT = VectorLayout(parameters=SIZE, gradient=1)
 
 
 def wary(folder: Path) -> Callable[[], object]:
@@ -119,7 +119,7 @@ def test_a_root_that_writes_over_what_is_being_read_would_be_caught(
 
 def test_workers_cannot_write_to_the_parameters(engine: Local) -> None:
     class Greedy:
-        layout = Layout(parameters=3, gradient=3)
+        layout = VectorLayout(parameters=3, gradient=3)
 
         def part(self, parameters: np.ndarray, *_: object) -> None:
             parameters[0] = 1.0

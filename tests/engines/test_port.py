@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from codedgrad.core import Link
-from codedgrad.engines.port import FairPort, Port
+from codedgrad.engines.remote.port import FairPort, Port
+from codedgrad.uplink import Link
 
 
 class Item(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from codedgrad.advise import Asked, plan, probe, read_probe, source_from
-from codedgrad.advise.probing import Work
+from codedgrad.advise.probe.probe import Work
 from codedgrad.engines import Local
 from codedgrad.jobs import NumpyJob
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from codedgrad.engines import ray_cluster
-from codedgrad.engines.asking import Answer
-from codedgrad.engines.ray_address import is_refused, to_try
-from codedgrad.engines.ray_cluster import Cluster
+from codedgrad.engines.ask_process import Answer
+from codedgrad.engines.ray import cluster as ray_cluster
+from codedgrad.engines.ray.address import is_refused, to_try
+from codedgrad.engines.ray.cluster import Cluster
 
 LOST = "ConnectionError: Failed to connect to Ray cluster at head:6379"
 WRONG = "RPC error: InvalidAuthToken: Authentication token is missing or incorrect"

@@ -21,10 +21,10 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.engines import Driver, FaultPlan, train
-from codedgrad.engines.far_rows import FarRows
-from codedgrad.engines.port import Port
+from codedgrad.engines.remote.far_rows import FarRows
+from codedgrad.engines.remote.port import Port
 from codedgrad.errors import EngineFailed, JobFailed
-from codedgrad.jobs import Layout, NumpyJob, single_process
+from codedgrad.jobs import NumpyJob, VectorLayout, single_process
 from codedgrad.schemes import (
     auto,
     coded_reduce,
@@ -96,7 +96,7 @@ def test_between_near_workers_and_the_root_nothing_is_sent() -> None:
 def test_where_memory_cannot_be_reached_nobody_is_near(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.nearby._host", lambda: None)
+    monkeypatch.setattr("codedgrad.engines.host.nearby._host", lambda: None)
     engine = Looped(near=True)
     run = train(gradient, np.zeros(50), uncoded(2), steps=3, engine=engine)
     assert (engine.read, engine.fetched) == (0, 6)
@@ -218,7 +218,7 @@ def test_nothing_is_left_open_when_near_workers_are_gone() -> None:
 def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again() -> (
     None
 ):
-    rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
+    rows = FarRows(VectorLayout(parameters=1, gradient=3), places=1, inbox=0)
     row = np.arange(9.0)
     rows.give(Segment(0, 1, (0,), (1.0,)), message=0)
     rows.arrived(0, (row,), lent=True)
@@ -230,7 +230,7 @@ def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again()
 
 
 def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> None:
-    rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
+    rows = FarRows(VectorLayout(parameters=1, gradient=3), places=1, inbox=0)
     row = np.arange(9.0)
     rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
     rows.expect(7, 0, (0,))
@@ -246,7 +246,7 @@ def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> No
 
 
 def test_a_row_that_another_message_will_have_is_not_given_out_again() -> None:
-    rows = FarRows(Layout(parameters=1, gradient=3), places=1, inbox=0)
+    rows = FarRows(VectorLayout(parameters=1, gradient=3), places=1, inbox=0)
     rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
     rows.expect(7, 0, (0,))
     rows.arrived(0, (np.arange(5.0),), lent=True)
@@ -372,7 +372,7 @@ def test_a_job_that_cannot_be_made_elsewhere_is_told_with_its_traceback() -> Non
 
     engine = Looped()
     with pytest.raises(JobFailed, match="of all things"):
-        engine.start(broken, Layout(parameters=2, gradient=2), 2)
+        engine.start(broken, VectorLayout(parameters=2, gradient=2), 2)
     assert not engine._is_open
 
 

@@ -18,7 +18,6 @@ from codedgrad.core import (
     StepCancelled,
     StepStarted,
     TimerFired,
-    Within,
     WorkerLost,
 )
 from codedgrad.delays import Times
@@ -33,6 +32,7 @@ from codedgrad.errors import (
 )
 from codedgrad.jobs import Gradient, NumpyJob, Training
 from codedgrad.schemes import cyclic, fractional, uncoded
+from codedgrad.schemes.stop_rules import Within
 from codedgrad.testing import EXAMPLES, Everything
 from codedgrad.trace import Entry, StepReport, Trace, read
 

@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import codedgrad.engines.rows
+import codedgrad.engines.host.rows
 from codedgrad.codes import from_matrix
-from codedgrad.core import Coordinator, Decodable, Segment, StepStarted
+from codedgrad.core import Coordinator, Segment, StepStarted
 from codedgrad.engines import Here, Local
-from codedgrad.engines.memory import Memory, Shape
-from codedgrad.engines.rows import _BLOCK, Rows, weighted_sum
-from codedgrad.engines.shared import Shared
+from codedgrad.engines.host.memory_layout import Memory, MemoryShape
+from codedgrad.engines.host.rows import _BLOCK, Rows, weighted_sum
+from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.errors import BrokenPlan, InvalidScenario
-from codedgrad.jobs import Layout
-from codedgrad.schemes import Coded
+from codedgrad.jobs import VectorLayout
+from codedgrad.schemes import CodedScheme
+from codedgrad.schemes.stop_rules import Decodable
 
 WORKERS, OPEN = 2, 2
 Floats = NDArray[np.float64]
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @pytest.fixture(scope="module")
 def memory() -> Iterator[Memory]:
-    shape = Shape.of(Layout(parameters=1, gradient=3), WORKERS, OPEN)
+    shape = MemoryShape.of(VectorLayout(parameters=1, gradient=3), WORKERS, OPEN)
     memory = Memory(Shared(shape.size), shape)
     yield memory
     memory.close()
@@ -48,7 +49,7 @@ def send(rows: Rows, worker: int, message: int, *cuts: tuple[int, int]) -> None:
 
 
 def test_a_worker_has_twice_as_many_rows_as_sums_it_may_hold() -> None:
-    shape = Shape.of(Layout(parameters=1, gradient=3), 5, open_segments=3)
+    shape = MemoryShape.of(VectorLayout(parameters=1, gradient=3), 5, open_segments=3)
     assert shape.rows == 5 * 3 * 2
 
 
@@ -65,7 +66,7 @@ def test_an_engine_without_room_for_a_sum_is_refused() -> None:
 
 def test_a_plan_that_holds_as_many_sums_as_there_is_room_for_is_carried_out() -> None:
     three_each = from_matrix(np.eye(6), 0, owner=(0, 0, 0, 1, 1, 1))
-    scheme = Coded("three sums each", three_each, Decodable())
+    scheme = CodedScheme("three sums each", three_each, Decodable())
     engine = Local(open_segments=3)
     orders = Coordinator(scheme, engine.capabilities).handle(StepStarted(0, 0.0))
     assert len(orders) == 6 + 1  # and a timer
@@ -73,7 +74,7 @@ def test_a_plan_that_holds_as_many_sums_as_there_is_room_for_is_carried_out() ->
 
 def test_a_plan_that_holds_one_more_sum_is_broken() -> None:
     four_each = from_matrix(np.eye(8), 0, owner=(0, 0, 0, 0, 1, 1, 1, 1))
-    scheme = Coded("four sums each", four_each, Decodable())
+    scheme = CodedScheme("four sums each", four_each, Decodable())
     coordinator = Coordinator(scheme, Local(open_segments=3).capabilities)
     with pytest.raises(BrokenPlan, match="is one more than 3 sums"):
         coordinator.handle(StepStarted(0, 0.0))
@@ -328,7 +329,7 @@ def test_however_many_threads_add_up_the_bits_are_the_same(
     cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = set[int]()
-    plain = codedgrad.engines.rows._add_plain
+    plain = codedgrad.engines.host.rows._add_plain
 
     def watched(rows: list[Floats], out: Floats) -> None:
         threads.add(threading.get_ident())
@@ -337,9 +338,9 @@ def test_however_many_threads_add_up_the_bits_are_the_same(
     rows: list[int | Floats] = [*range(9)]
     wanted, out = np.empty(LENGTH), np.full(LENGTH, np.nan)
     weighted_sum(TABLE, rows, [1.0] * 9, wanted)
-    monkeypatch.setattr("codedgrad.engines.rows._add_plain", watched)
-    monkeypatch.setattr("codedgrad.engines.rows._WORTHWHILE", TABLE.nbytes // 3)
-    monkeypatch.setattr("codedgrad.engines.rows._BLOCK", 8000)
+    monkeypatch.setattr("codedgrad.engines.host.rows._add_plain", watched)
+    monkeypatch.setattr("codedgrad.engines.host.rows._WORTHWHILE", TABLE.nbytes // 3)
+    monkeypatch.setattr("codedgrad.engines.host.rows._BLOCK", 8000)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
     weighted_sum(TABLE, rows, [1.0] * 9, out)
     assert out.tobytes() == wanted.tobytes()
@@ -350,7 +351,7 @@ def test_however_many_threads_add_up_the_bits_are_the_same(
 def test_what_goes_wrong_in_another_thread_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.rows._WORTHWHILE", TABLE.nbytes // 3)
+    monkeypatch.setattr("codedgrad.engines.host.rows._WORTHWHILE", TABLE.nbytes // 3)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     table = TABLE.copy()
     table[:, WIDTH + 1] = 1e308  # in the second block

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codedgrad.engines import Local
-from codedgrad.engines.same_job import SameJob, fingerprint_of, host_name
+from codedgrad.engines.host.same_job import SameJob, fingerprint_of, host_name
 from codedgrad.errors import JobFailed
 from codedgrad.jobs import Fingerprint, NumpyJob
 

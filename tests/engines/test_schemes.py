@@ -7,19 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codedgrad.core import Assign, Combine, MessageArrived, Scheme, Segment, Within
+from codedgrad.core import Assign, Combine, MessageArrived, Scheme, Segment
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Local, train
 from codedgrad.errors import InvalidScheme
 from codedgrad.jobs import NumpyJob, Training, single_process
 from codedgrad.schemes import (
-    Coded,
+    CodedScheme,
     auto,
     bernoulli,
     cyclic,
     dynamic,
     stochastic,
 )
+from codedgrad.schemes.stop_rules import Within
 from codedgrad.testing import EXAMPLES, Everything, Invariants
 from codedgrad.trace import Entry, StepReport, Trace, read, replay
 
@@ -114,7 +115,9 @@ def test_some_workers_were_late_and_all_but_uncoded_did_not_wait_for_them(
     trained: list[Trained],
 ) -> None:
     for scheme, run in zip(EXACT, trained, strict=True):
-        if isinstance(scheme, Coded):  # others may ask for nothing that comes late
+        if isinstance(
+            scheme, CodedScheme
+        ):  # others may ask for nothing that comes late
             late = any(step.late for step in run.training.steps)
             assert late == (scheme.tolerance != 0), scheme
 
@@ -124,13 +127,13 @@ def test_some_workers_were_late_and_all_but_uncoded_did_not_wait_for_them(
 BUDGET = 0.05  # seconds, instead of that of the example
 
 
-def hurried(scheme: Coded) -> Coded:
+def hurried(scheme: CodedScheme) -> CodedScheme:
     if isinstance(scheme.rule, Within):
         return replace(scheme, rule=Within(BUDGET, scheme.rule.rule))
     return scheme
 
 
-APPROXIMATE: list[Coded] = [hurried(s) for s in EXAMPLES if not s.exact]
+APPROXIMATE: list[CodedScheme] = [hurried(s) for s in EXAMPLES if not s.exact]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codedgrad.engines import Driver, Here, Local
-from codedgrad.engines.stale import Stale, pack, unpack
-from codedgrad.jobs import Layout
+from codedgrad.engines.host.stale import Stale, pack, unpack
+from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import fractional, uncoded
 
 from .loopback import Looped
@@ -53,7 +53,7 @@ def test_the_successor_of_a_copy_lacks_everything() -> None:
 class Seen:
     """A job that returns the parameters it sees."""
 
-    layout = Layout(parameters=LENGTH, gradient=LENGTH)
+    layout = VectorLayout(parameters=LENGTH, gradient=LENGTH)
 
     def part(
         self,

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from codedgrad.engines import Here, trial
+from codedgrad.engines import Here
+from codedgrad.engines.doctor import trial
 
 
 def test_a_wrong_sum_is_not_taken_for_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ def test_a_wrong_sum_is_not_taken_for_a_step(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_it_is_run_as_a_module_and_prints_one_line_for_machines() -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "codedgrad.engines.trial", "local"],
+        [sys.executable, "-m", "codedgrad.engines.doctor.trial", "local"],
         capture_output=True,
         text=True,
         timeout=110,

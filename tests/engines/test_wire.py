@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from codedgrad.core import Assign, Cut, Drop, Segment, Upload
-from codedgrad.engines.wire import (
+from codedgrad.engines.host.wire import (
     Channel,
     Crashed,
     Fired,
     Give,
     Left,
-    Line,
     Ready,
     Said,
     Sent,
     Told,
+    WorkerLine,
     decode_gives,
     decode_said,
     encode,
@@ -149,7 +149,7 @@ def test_sending_to_somebody_who_is_gone_is_harmless(
 def test_a_worker_waits_for_whole_frames() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = Line(theirs)
+        line = WorkerLine(theirs)
         heard: list[bytes | None] = []
 
         def listen() -> None:
@@ -170,7 +170,7 @@ def test_a_worker_waits_for_whole_frames() -> None:
 def test_a_worker_takes_a_torn_frame_for_the_end(torn: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        line = Line(theirs)
+        line = WorkerLine(theirs)
         ours.send(torn)
         ours.close()
         assert line.receive() is None
@@ -181,7 +181,7 @@ def test_what_a_worker_says_reaches_the_root(
     pair: tuple[Channel, socket.socket],
 ) -> None:
     channel, theirs = pair
-    line = Line(theirs)
+    line = WorkerLine(theirs)
     line.send(b"one")
     line.send(b"")
     assert channel.receive() == [b"one", b""]

@@ -10,9 +10,9 @@ import pytest
 from codedgrad.core import Assign, Cut, Drop, Order, Segment, Task, Upload
 from codedgrad.engines import FaultPlan
 from codedgrad.engines.faults import Injector
-from codedgrad.engines.wire import Fired, Give, Left, Said, Sent, Told
-from codedgrad.engines.worker import PartFailed, Worker, is_finite
-from codedgrad.jobs import Layout
+from codedgrad.engines.host.wire import Fired, Give, Left, Said, Sent, Told
+from codedgrad.engines.host.worker import PartFailed, Worker, is_finite
+from codedgrad.jobs import VectorLayout
 
 PATIENCE = 20.0  # seconds; only a hang takes so long
 
@@ -20,7 +20,7 @@ PATIENCE = 20.0  # seconds; only a hang takes so long
 class Bench:
     """A worker, its job, its rows and its root: a test lets one part end at a time."""
 
-    layout = Layout(parameters=1, gradient=1)
+    layout = VectorLayout(parameters=1, gradient=1)
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from codedgrad.core import StepStarted
-from codedgrad.torch.checkpoint import Shelf, load
+from codedgrad.torch.checkpoint.files import Shelf, load
 from codedgrad.trace import read_run
 
 SCRIPT = Path(__file__).with_name("training_roots.py")

@@ -13,10 +13,10 @@ import pytest
 
 from codedgrad.core import Command, Event, Progressed
 from codedgrad.engines import Driver, FaultPlan, Local, train
-from codedgrad.engines.lanes import Lane
-from codedgrad.engines.wire import Left, Said
+from codedgrad.engines.host.wire import Left, Said
+from codedgrad.engines.host.worker_handle import Lane
 from codedgrad.errors import EngineFailed, InvalidScenario, JobFailed, ProtocolError
-from codedgrad.jobs import Job, Layout, NumpyJob
+from codedgrad.jobs import NumpyJob, VectorLayout, WorkerJob
 from codedgrad.schemes import fractional, uncoded
 
 X = np.ones(2)
@@ -101,7 +101,7 @@ def two_steps(driver: Driver) -> None:
 def test_who_dies_while_others_are_set_up_is_not_waited_for(
     engine: Local, tmp_path: Path
 ) -> None:
-    def make() -> Job:
+    def make() -> WorkerJob:
         try:
             os.close(os.open(tmp_path / "first", os.O_CREAT | os.O_EXCL))
         except FileExistsError:  # the second: kill the first when it is ready
@@ -124,7 +124,7 @@ def test_who_dies_while_others_are_set_up_is_not_waited_for(
 def test_who_joins_and_cannot_be_set_up_is_not_waited_for(
     engine: Local, tmp_path: Path
 ) -> None:
-    def make() -> Job:
+    def make() -> WorkerJob:
         if (tmp_path / "gone").exists():
             raise FileNotFoundError("the data has gone")
         return job()
@@ -139,7 +139,7 @@ def test_who_joins_and_cannot_be_set_up_is_not_waited_for(
 
 def test_a_job_that_is_longer_than_was_said_is_refused(engine: Local) -> None:
     with pytest.raises(JobFailed, match="its parameters is 2; try 3, as the engine"):
-        engine.start(job, Layout(parameters=3, gradient=3), 2)
+        engine.start(job, VectorLayout(parameters=3, gradient=3), 2)
 
 
 def test_a_module_that_trains_when_it_is_imported_does_so_once(tmp_path: Path) -> None:

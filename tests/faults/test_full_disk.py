@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.checkpoint.files import Shelf
 from codedgrad.trace import read_run
 
 TOTAL = 48

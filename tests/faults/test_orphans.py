@@ -223,8 +223,8 @@ train(gradient, np.ones(1000), fractional(4, 3), steps=10**6, engine=engine,
 STARTING = """
 import time
 from codedgrad.engines import Local
-from codedgrad.jobs import Layout
-Local().start(lambda: time.sleep(1000), Layout(parameters=1, gradient=1), 3)
+from codedgrad.jobs import VectorLayout
+Local().start(lambda: time.sleep(1000), VectorLayout(parameters=1, gradient=1), 3)
 """
 
 FORGETFUL = """

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from codedgrad.engines import Engine, Local, train
-from codedgrad.engines.memory import OPEN_SEGMENTS, Shape
+from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, MemoryShape
 from codedgrad.errors import JobFailed
-from codedgrad.jobs import Layout
+from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import uncoded
 
 _spec = importlib.util.spec_from_file_location(
@@ -28,7 +28,7 @@ sys.modules["loopback"] = loopback
 _spec.loader.exec_module(loopback)
 
 _MAPPED = re.compile("([0-9a-f]+)-([0-9a-f]+) (....) .*memfd:codedgrad")
-SHAPE = Shape.of(Layout(parameters=3, gradient=3), 2, OPEN_SEGMENTS)
+SHAPE = MemoryShape.of(VectorLayout(parameters=3, gradient=3), 2, OPEN_SEGMENTS)
 
 
 def mappings() -> list[tuple[int, int, str]]:
@@ -78,6 +78,6 @@ def test_a_worker_maps_nothing_to_write_but_its_own_rows(
         found = json.loads((tmp_path / str(part)).read_text())
         writable = [last - first for first, last, allowed in found if "w" in allowed]
         places = 2 * made.capabilities.rows_per_worker
-        own = Shape.of(Layout(parameters=3, gradient=3), 1, places // 2)
+        own = MemoryShape.of(VectorLayout(parameters=3, gradient=3), 1, places // 2)
         assert writable == [places * own.row_bytes]
         assert {allowed for *_, allowed in found} == {"r--s", "rw-s"}

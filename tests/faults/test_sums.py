@@ -22,7 +22,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Chain, Dead, ShiftedExponential, Times
 from codedgrad.engines import Driver, FaultPlan, Local, train
-from codedgrad.engines.wire import Sent
+from codedgrad.engines.host.wire import Sent
 from codedgrad.errors import EngineFailed, StepGivenUp
 from codedgrad.jobs import Gradient, NumpyJob, single_process
 from codedgrad.schemes import fractional, uncoded
@@ -99,7 +99,7 @@ def test_after_a_step_that_was_given_up_the_next_may_be_tried(
 def test_a_long_patience_is_waited_for(
     drive: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.drive._NOTICE", 0.01)
+    monkeypatch.setattr("codedgrad.engines.driver._NOTICE", 0.01)
     faults = FaultPlan().slow(1, 0, 0.1)
     for_ever = Patience(least=1e9, first=1e9)
     driver = drive(uncoded(2), faults, patience=for_ever)
@@ -111,7 +111,7 @@ def test_lost_and_late_workers_are_named(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.drive._NOTICE", 0.3)
+    monkeypatch.setattr("codedgrad.engines.driver._NOTICE", 0.3)
     faults = FaultPlan().slow(1, 0, 60.0).kill(0, 0).join(0, 99)
     driver = drive(uncoded(3), faults, patience=SOON)
     with pytest.raises(StepGivenUp):

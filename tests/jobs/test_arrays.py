@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.jobs import Job, Layout, NumpyJob
+from codedgrad.jobs import NumpyJob, VectorLayout, WorkerJob
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -16,7 +16,7 @@ def returning(value: Any, dtype: str = "float64") -> NumpyJob:
     return NumpyJob(lambda x, part, step: value, 3, dtype)
 
 
-def written(job: Job, coefficient: float = 1.0, **call: int) -> np.ndarray:
+def written(job: WorkerJob, coefficient: float = 1.0, **call: int) -> np.ndarray:
     layout = job.layout
     out = np.full(layout.message, np.nan, layout.dtype)
     parameters = X.astype(layout.parameters_dtype)
@@ -27,7 +27,7 @@ def written(job: Job, coefficient: float = 1.0, **call: int) -> np.ndarray:
 def test_a_message_holds_the_gradient_the_loss_and_the_samples() -> None:
     job = returning((7.0, 2, [1.0, -2.0, 0.5]))
     np.testing.assert_array_equal(written(job, -2.0), [-2.0, 4.0, -1.0, -14.0, -4.0])
-    assert job.layout == Layout(parameters=3, gradient=3)
+    assert job.layout == VectorLayout(parameters=3, gradient=3)
 
 
 def test_the_function_is_told_parameters_part_and_step() -> None:

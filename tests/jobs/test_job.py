@@ -5,13 +5,15 @@ from typing import Any
 import pytest
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.jobs import Layout
+from codedgrad.jobs import VectorLayout
 
 
 def test_a_message_is_a_gradient_and_the_scalars() -> None:
-    assert Layout(parameters=7, gradient=4).message == 6
-    assert Layout(parameters=7, gradient=4, scalars=5).message == 9
-    assert Layout(parameters=1, gradient=1, scalars=2).message == 3  # the smallest
+    assert VectorLayout(parameters=7, gradient=4).message == 6
+    assert VectorLayout(parameters=7, gradient=4, scalars=5).message == 9
+    assert (
+        VectorLayout(parameters=1, gradient=1, scalars=2).message == 3
+    )  # the smallest
 
 
 @pytest.mark.parametrize(
@@ -29,5 +31,5 @@ def test_a_layout_that_cannot_be_is_refused(
     given: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(InvalidScenario) as caught:
-        Layout(**({"parameters": 3, "gradient": 3} | given))
+        VectorLayout(**({"parameters": 3, "gradient": 3} | given))
     assert str(caught.value).startswith(complaint)

@@ -11,9 +11,9 @@ import pytest
 from codedgrad.core import Scheme
 from codedgrad.delays import Times
 from codedgrad.papers import PAPERS, Effort, Exhibit
-from codedgrad.papers.coded_reduce.digits import NAME, Digits, gisette_like
+from codedgrad.papers.coded_reduce.digits import NAME, FoursAndNines, gisette_like
 from codedgrad.papers.coded_reduce.failure import failure
-from codedgrad.papers.coded_reduce.lab import Shape, crossing, where
+from codedgrad.papers.coded_reduce.lab import TreeShape, crossing, where
 from codedgrad.papers.coded_reduce.load import load
 from codedgrad.papers.coded_reduce.pauses import pauses
 from codedgrad.papers.coded_reduce.ring import ring
@@ -147,7 +147,7 @@ def test_published_factors_are_judged_by_the_limit_and_by_latency(
 
 def point(share: float = 1.0, latency: float = 0.0, **rivals: float) -> object:
     found = {name: Measured(rivals.get(name, 1.0)) for name in ("GC", "UMW", "RAR")}
-    shape = Shape(4, 3)
+    shape = TreeShape(4, 3)
     return times_module._Point(shape, 1, share, latency, Measured(10.0), found)
 
 
@@ -184,7 +184,7 @@ def test_coding_stops_paying_where_it_was_worked_out(
 
 
 def test_what_is_found_of_tails_can_be_the_opposite() -> None:
-    row = tail_module._Row(Shape(4, 3), 1, None, None, Measured(2.0, 0.1), 3)
+    row = tail_module._Row(TreeShape(4, 3), 1, None, None, Measured(2.0, 0.1), 3)
     assert "does not stop paying everywhere" in tail_module._uncoded([row])
     assert "nowhere for (4,3)" in tail_module._uncoded([row])
     assert "does not always beat coded trees: in 3 of 19" in tail_module._ring([row])
@@ -201,7 +201,7 @@ def test_a_ring_is_beaten_by_latency_and_not_by_bandwidth() -> None:
 
 
 def test_what_is_found_of_rings_can_be_the_opposite() -> None:
-    row = ring_module._Row(Shape(4, 3), 1, 1.5, 0.0, math.inf, 1e3, 1e9)
+    row = ring_module._Row(TreeShape(4, 3), 1, 1.5, 0.0, math.inf, 1e3, 1e9)
     assert "the ring is not always faster" in ring_module._bandwidth([row])
     assert "no latency makes RAR" in ring_module._published([row])
     assert "are not below in all of them, 10 MB in some" in ring_module._size([row])
@@ -252,7 +252,7 @@ def test_what_is_always_or_never_faster_crosses_nowhere(level: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def small() -> Digits:
+def small() -> FoursAndNines:
     return gisette_like(seed=1, features=100)
 
 
@@ -264,15 +264,15 @@ def test_the_set_has_the_size_it_is_said_to_have() -> None:
 
 
 def test_the_set_can_be_learnt_but_not_with_labels_that_are_dealt_out(
-    small: Digits,
+    small: FoursAndNines,
 ) -> None:
     labels = np.random.default_rng(0).permutation(small.train[1])
-    dealt = Digits((small.train[0], labels), small.test)
+    dealt = FoursAndNines((small.train[0], labels), small.test)
     assert descended(small, 60) > 0.85
     assert descended(dealt, 60) < 0.75
 
 
-def descended(data: Digits, steps: int) -> float:
+def descended(data: FoursAndNines, steps: int) -> float:
     x, gradient, rate = np.zeros(data.train[0].shape[1]), data.gradient(1), data.rate
     for step in range(steps):
         _, count, sums = gradient(x, 0, step)
@@ -280,7 +280,9 @@ def descended(data: Digits, steps: int) -> float:
     return data.judge(x)[0]
 
 
-def test_the_gradient_is_that_of_the_loss_whatever_the_parts(small: Digits) -> None:
+def test_the_gradient_is_that_of_the_loss_whatever_the_parts(
+    small: FoursAndNines,
+) -> None:
     x = np.random.default_rng(2).standard_normal(100) / 10
     whole, by_parts = small.gradient(1), small.gradient(7)
     loss, count, sums = whole(x, 0, 0)
@@ -295,7 +297,7 @@ def test_the_gradient_is_that_of_the_loss_whatever_the_parts(small: Digits) -> N
 
 
 def test_on_real_processes_a_tree_learns_what_a_single_process_does(
-    small: Digits,
+    small: FoursAndNines,
 ) -> None:
     times = Times(np.zeros((3, 12)), np.full((3, 12), 1e-3))
     shares: list[float] = []
@@ -311,12 +313,12 @@ def test_on_real_processes_a_tree_learns_what_a_single_process_does(
 
 
 def test_all_schemes_have_the_same_delays_after_a_step_without_any(
-    small: Digits, monkeypatch: pytest.MonkeyPatch
+    small: FoursAndNines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Times] = {}
 
     def run(
-        scheme: Scheme, data: Digits, rate: float, times: Times, effort: Effort
+        scheme: Scheme, data: FoursAndNines, rate: float, times: Times, effort: Effort
     ) -> object:
         given[scheme.name] = times
         seconds, scores = np.full(40, 0.1), np.linspace(0.5, 0.9, 41)

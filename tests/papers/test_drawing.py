@@ -15,8 +15,8 @@ from codedgrad.papers.drawing import (
     Axis,
     Bars,
     Curve,
+    FigurePanel,
     Group,
-    Panel,
     check_drawing,
     drawn,
 )
@@ -80,18 +80,20 @@ def test_a_figure_of_a_paper_can_be_read(
     for axes, panel in zip(figure.axes, made.panels, strict=True):
         assert axes.get_xlabel() == panel.x.label
         assert panel.x.unit
-        if isinstance(panel, Panel):
+        if isinstance(panel, FigurePanel):
             assert axes.get_ylabel() == panel.y.label
             assert panel.y.unit
 
 
-def curves(count: int, panels: int, name: str = "a scheme with a name") -> list[Panel]:
+def curves(
+    count: int, panels: int, name: str = "a scheme with a name"
+) -> list[FigurePanel]:
     x, y = Axis("time", "s"), Axis("loss", "1", is_log=True)
     lines = tuple(
         Curve(f"{name} {i}", [1.0, 2.0, 3.0], [1.0, 0.1 / (i + 1), 0.01])
         for i in range(count)
     )
-    return [Panel(f"panel {i}", x, y, lines) for i in range(panels)]
+    return [FigurePanel(f"panel {i}", x, y, lines) for i in range(panels)]
 
 
 def bars(groups: int, categories: int) -> list[Bars]:
@@ -110,7 +112,9 @@ def bars(groups: int, categories: int) -> list[Bars]:
      bars(1, 1), bars(3, 12), bars(6, 4)],
     ids=["one", "many", "five", "long", "bar", "bars", "groups"],
 )  # fmt: skip
-def test_any_figure_has_room_for_what_it_says(panels: Sequence[Panel | Bars]) -> None:
+def test_any_figure_has_room_for_what_it_says(
+    panels: Sequence[FigurePanel | Bars],
+) -> None:
     figure = drawn("A title", panels, [LONG] * 6)
     check(figure)
     assert len(figure.axes) == len(panels)
@@ -119,7 +123,7 @@ def test_any_figure_has_room_for_what_it_says(panels: Sequence[Panel | Bars]) ->
 def test_the_same_name_looks_the_same_in_every_panel() -> None:
     x, y = Axis("time", "s"), Axis("loss", "1")
     one, two = Curve("one", [1.0], [1.0]), Curve("two", [1.0], [2.0])
-    panels = [Panel("left", x, y, (one, two)), Panel("right", x, y, (two,))]
+    panels = [FigurePanel("left", x, y, (one, two)), FigurePanel("right", x, y, (two,))]
     left, right = drawn("t", panels, []).axes
     assert left.lines[1].get_marker() == right.lines[0].get_marker()
     assert left.lines[1].get_color() == right.lines[0].get_color()
@@ -127,7 +131,9 @@ def test_the_same_name_looks_the_same_in_every_panel() -> None:
 
 def test_a_mark_is_drawn_and_explained() -> None:
     [panel] = curves(1, 1)
-    marked = Panel(panel.heading, panel.x, panel.y, panel.curves, (2.0, "a limit"))
+    marked = FigurePanel(
+        panel.heading, panel.x, panel.y, panel.curves, (2.0, "a limit")
+    )
     figure = drawn("t", [marked], [])
     check(figure)
     [legend] = figure.findobj(Legend)

@@ -12,10 +12,10 @@ from codedgrad.papers.drawing import Curve
 from codedgrad.papers.heterogeneous import errors
 from codedgrad.papers.heterogeneous.adam import _at_best, _same, tracks
 from codedgrad.papers.heterogeneous.exact import _COPIES, _Timed, _verdict
-from codedgrad.papers.heterogeneous.load import _Row, _tuned
+from codedgrad.papers.heterogeneous.load import _LossRow, _tuned
 from codedgrad.papers.heterogeneous.settings import (
     BUDGETS,
-    Entry,
+    Contender,
     drawn,
     everything,
     fair,
@@ -27,7 +27,7 @@ from codedgrad.papers.heterogeneous.settings import (
     steps_needed,
 )
 from codedgrad.papers.heterogeneous.steps import _ahead, _order
-from codedgrad.papers.heterogeneous.task import Task
+from codedgrad.papers.heterogeneous.task import LeastSquaresTask
 from codedgrad.torch import two_track
 
 Make = Callable[[str, str], Exhibit]
@@ -42,7 +42,7 @@ def rows(made: Exhibit) -> dict[str, tuple[float, ...]]:
 
 
 def test_with_everybody_heard_it_is_gradient_descent() -> None:
-    task, sizes = Task(10), np.array([0.05, 0.5])
+    task, sizes = LeastSquaresTask(10), np.array([0.05, 0.5])
     x, path = np.zeros((2, 20)), []
     for _ in range(30):
         x = x - sizes[:, None] * (x @ task.curvature - task.h.sum(axis=0))
@@ -63,18 +63,20 @@ def test_with_everybody_heard_it_is_gradient_descent() -> None:
 
 
 def test_the_optimum_does_not_depend_on_how_samples_are_cut() -> None:
-    np.testing.assert_allclose(Task(10).optimum, Task(100).optimum)
+    np.testing.assert_allclose(
+        LeastSquaresTask(10).optimum, LeastSquaresTask(100).optimum
+    )
 
 
 def test_what_diverges_stays_finite() -> None:
-    found = Task(10).distances(np.ones((50, 1, 10)), np.array([100.0]))
+    found = LeastSquaresTask(10).distances(np.ones((50, 1, 10)), np.array([100.0]))
     assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("two", [False, True])
 def test_adam_is_that_of_torch_with_its_two_tracks(two: bool) -> None:
     runs, count, rate = 3, 25, 0.05
-    task, (first, second) = Task(10), tracks(P, runs, count, seed=1)
+    task, (first, second) = LeastSquaresTask(10), tracks(P, runs, count, seed=1)
     kappa = bounds.shrink(P.tolist())
     x = torch.zeros((runs, 20), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([x], lr=rate)
@@ -129,7 +131,7 @@ def test_steps_needed_are_those_of_the_best_size_on_other_runs() -> None:
     found = steps_needed(fair()["GD"], P, runs=2, sizes=np.array([0.01, 0.8, 50.0]))
     assert (found.steps, found.size) == (2, 0.8)
     never = steps_needed(
-        Entry(everything), P, runs=2, most=3, sizes=np.array([0.001, 0.01])
+        Contender(everything), P, runs=2, most=3, sizes=np.array([0.001, 0.01])
     )
     assert np.isinf(never.steps)
 
@@ -257,8 +259,10 @@ def test_an_order_that_does_not_hold_is_said_not_to() -> None:
 def test_tuned_steps_may_leave_interval_behind_or_ahead() -> None:
     def found(interval: float | None) -> str:
         names = ("SGC", "EHD", "BGC", "OD", "IS-SGD")
-        others = [_Row(name, 2.0, 0.1, 0.1, 8.0, 0.4) for name in names]
-        ours = [_Row(n, 1.9, 0.1, 0.1, interval, 0.4) for n in ("interval", "OSGC I")]
+        others = [_LossRow(name, 2.0, 0.1, 0.1, 8.0, 0.4) for name in names]
+        ours = [
+            _LossRow(n, 1.9, 0.1, 0.1, interval, 0.4) for n in ("interval", "OSGC I")
+        ]
         return _tuned([*others, *ours])
 
     assert "interval is ahead of the best baseline, SGC (8)" in found(7.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from codedgrad.papers import PAPERS, Effort, Exhibit, Paper, Table
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column, listed
 
 OURS = [PAPERS["gc-dc"], PAPERS["heterogeneous"]]
@@ -11,7 +11,7 @@ OURS = [PAPERS["gc-dc"], PAPERS["heterogeneous"]]
 
 def small(has_curves: bool = True, y: Axis | None = None) -> Exhibit:
     panels = tuple(
-        Panel(name, Axis("time", "s"), axis, (Curve("one", [1, 2], [3.0, 4.0]),))
+        FigurePanel(name, Axis("time", "s"), axis, (Curve("one", [1, 2], [3.0, 4.0]),))
         for name, axis in (
             ("left", Axis("loss", "1")),
             ("right", y or Axis("loss", "1")),

@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedgrad.core.uplink import Uplink
-from codedgrad.core.uplink_bounds import gap_bound, static_optimum, utility
 from codedgrad.delays import draw
 from codedgrad.errors import InvalidOption
 from codedgrad.papers import PAPERS, Effort, Exhibit
-from codedgrad.papers.drawing import Panel, drawn
+from codedgrad.papers.drawing import FigurePanel, drawn
 from codedgrad.papers.measuring import Measured
 from codedgrad.papers.racing import Race
 from codedgrad.papers.two_stage import lab, uplink
 from codedgrad.papers.two_stage.digits import Digits, begin, digits, momentum
 from codedgrad.papers.writing import facts, write_exhibit
 from codedgrad.schemes import uncoded
+from codedgrad.schemes.two_stage.model import one_stage
 from codedgrad.sim import compare, run_events
-from codedgrad.sim.two_stage import one_stage, two_stage_model
+from codedgrad.sim.arrays.two_stage import two_stage_model
+from codedgrad.uplink.bounds import gap_bound, static_optimum, utility
+from codedgrad.uplink.fair import Uplink
 
 # functions have the names of their modules
 accuracy, backlog, decoding, link, live, quiet, shares, times, use = (
@@ -90,7 +91,7 @@ def test_a_figure_has_its_legend_and_units(
     (legend,) = figure.legends
     shown = {text.get_text() for text in legend.get_texts()}
     for panel in exhibit.panels:
-        each = panel.curves if isinstance(panel, Panel) else panel.groups
+        each = panel.curves if isinstance(panel, FigurePanel) else panel.groups
         assert {one.name for one in each} <= shown
     assert all("[" in axes.get_xlabel() for axes in figure.axes)
 
@@ -397,8 +398,8 @@ def test_the_uplink_delivers_no_more_than_the_link_can_carry() -> None:
 
 
 def test_laws_of_the_uplink_may_be_found_not_to_hold() -> None:
-    def sent(backlog: float, longest: float) -> uplink.Sent:
-        return uplink.Sent((1.0, 1.0, 1.0, 1.0), backlog, backlog, longest, 0.0)
+    def sent(backlog: float, longest: float) -> uplink.Delivered:
+        return uplink.Delivered((1.0, 1.0, 1.0, 1.0), backlog, backlog, longest, 0.0)
 
     gaps = {20.0: 0.1, 200.0: 0.01}
     found = {20.0: sent(50.0, 20.0), 200.0: sent(480.0, 300.0)}
@@ -426,7 +427,7 @@ def test_the_slowest_gets_more_by_a_larger_beta_and_batteries_need_their_level(
 
 
 def test_a_loss_of_utility_is_named_with_its_size() -> None:
-    full, half = (uplink.Sent((x,) * 4, 0.0, 0.0, 0.0, 0.0) for x in (1.0, 0.4142))
+    full, half = (uplink.Delivered((x,) * 4, 0.0, 0.0, 0.0, 0.0) for x in (1.0, 0.4142))
     assert shares._costs(full, full) == "costs nothing"
     assert shares._costs(half, full) == "costs 50 % of it"
 

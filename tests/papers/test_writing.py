@@ -9,7 +9,7 @@ import pytest
 
 from codedgrad.errors import InvalidOption
 from codedgrad.papers import PAPERS, Exhibit, Table
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column
 from codedgrad.papers.writing import (
     check_folder,
@@ -23,7 +23,7 @@ TABLE = Table(
     (Column("scheme"), Column("mean step", "s"), Column("hidden", "1", is_shown=False)),
     (("a, b", 0.1, 2), ("c", math.inf, 3), ("d", None, math.nan)),
 )
-PANEL = Panel(
+PANEL = FigurePanel(
     "one", Axis("time", "s"), Axis("loss", "1"), (Curve("a", [0.0, 1.0], [1.0, 0.5]),)
 )
 EXHIBIT = Exhibit("e", "E", "set", "claim", "own", ("f.",), TABLE, (PANEL,), True)

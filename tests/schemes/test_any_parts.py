@@ -14,9 +14,9 @@ from codedgrad.codes.refined import runs
 from codedgrad.core import Assign, Command, Event, Patience, Scheme
 from codedgrad.delays import ShiftedExponential
 from codedgrad.errors import InvalidCode, InvalidScheme
-from codedgrad.schemes import SCHEMES, Coded, build
+from codedgrad.schemes import SCHEMES, CodedScheme, build
 from codedgrad.sim import Machine, Simulator, has_fast_path, outcome, run_events
-from codedgrad.sim.two_stage import redrawn, two_stage_model
+from codedgrad.sim.arrays.two_stage import redrawn, two_stage_model
 from codedgrad.testing import check_code, check_scheme
 
 WORKERS = (1, 2, 3, 5, 8, 11, 12)  # 12 = 3 + 9: a tree
@@ -175,7 +175,7 @@ def test_runs_are_even_over_any_stretch_of_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [t for t in EXACT if isinstance(built(t, 8, 64), Coded)]
+    "text", [t for t in EXACT if isinstance(built(t, 8, 64), CodedScheme)]
 )
 def test_every_tolerated_late_set_gives_the_sum_of_all_gradients(text: str) -> None:
     rng = np.random.default_rng(0)
@@ -183,7 +183,7 @@ def test_every_tolerated_late_set_gives_the_sum_of_all_gradients(text: str) -> N
         scheme = built(text, n, k)
         if isinstance(scheme, InvalidScheme):
             continue
-        assert isinstance(scheme, Coded)
+        assert isinstance(scheme, CodedScheme)
         code, G = scheme.code, rng.standard_normal((k, 3))
         messages = code.B.toarray() @ G
         for late in itertools.combinations(range(n), scheme.tolerance or 0):
@@ -249,7 +249,7 @@ def test_amplification_counts_the_parts_of_every_cluster(parts: int) -> None:
 
 def test_weights_of_the_first_answers_leave_out_who_has_no_part() -> None:
     scheme = build("ignore(count=6)", 8, parts=2)
-    assert isinstance(scheme, Coded)
+    assert isinstance(scheme, CodedScheme)
     idle = [w for w, held in enumerate(scheme.placement) if not held]
     [first, _] = [w for w in range(8) if w not in idle]
     assert decode(scheme.code, [first, *idle]).weights == ((first, 2.0),)
@@ -281,7 +281,7 @@ def test_nobody_is_asked_for_nothing(text: str) -> None:
 def test_the_fast_path_gives_what_the_events_give(text: str) -> None:
     law = ShiftedExponential(floor=0.1, mean=1.0)
     for scheme in every(text)[::5]:
-        if not (isinstance(scheme, Coded) and has_fast_path(scheme)):
+        if not (isinstance(scheme, CodedScheme) and has_fast_path(scheme)):
             continue
         if scheme.workers > 8:  # tables of all sets take long
             continue
@@ -326,5 +326,6 @@ def test_a_step_is_shared_evenly_by_any_number_of_workers() -> None:
     for workers in (5, 8, 11):
         scheme = build("auto", workers, parts=64)
         code = build("uncoded", workers, parts=64)
-        assert scheme.load == -(-64 // workers)  # type: ignore[attr-defined]
-        assert {len(held) for held in code.placement} <= {64 // workers, scheme.load}  # type: ignore[attr-defined]
+        assert scheme.traits.load == -(-64 // workers)
+        each = {len(held) for held in code.placement}
+        assert each <= {64 // workers, scheme.traits.load}

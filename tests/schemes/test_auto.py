@@ -7,21 +7,15 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from codedgrad.codes.clairvoyant import clairvoyant_whole
-from codedgrad.core import (
-    Assign,
-    Capabilities,
-    Command,
-    Event,
-    Upload,
-)
+from codedgrad.codes.bounds.clairvoyant import clairvoyant_whole
+from codedgrad.core import Capabilities, Command, Coordinator, Event
 from codedgrad.delays import Times
-from codedgrad.errors import CodedgradError
+from codedgrad.errors import CodedgradError, InvalidScheme
 from codedgrad.schemes import Auto, auto, build, uncoded
 from codedgrad.sim import Machine, Simulator, Step
+from codedgrad.sim.arrays.codes import Outcome
 from codedgrad.sim.events import run_events
-from codedgrad.sim.fast import Outcome
-from codedgrad.testing import Fault, Schedule, check_scheme, draw, run, shrink
+from codedgrad.testing import Schedule, SimulatedFault, check_scheme, draw, run, shrink
 from codedgrad.testing.troubled import Troubled
 from codedgrad.trace import Entry, Header, Trace, replay
 
@@ -50,7 +44,7 @@ SMALL = [
         ("auto(4)", "auto(pieces=4)"),
         ("auto(copies=3, early=false)", "auto(copies=3, early=false)"),
         ("auto(copies=6)", "auto(copies=6)"),
-        ("auto(2, copies=1, share=0.25)", "auto(pieces=2, copies=1, share=0.25)"),
+        ("auto(2, copies=1)", "auto(pieces=2, copies=1)"),
     ],
 )
 def test_a_name_makes_the_same_scheme(text: str, name: str) -> None:
@@ -83,9 +77,6 @@ def test_a_name_makes_the_same_scheme(text: str, name: str) -> None:
         ),
         ("auto(early=3)", "auto: early is 3; try true or false"),
         ("auto(early=no)", "auto: early is no; try true or false"),
-        ("auto(share=2)", "auto: share is 2; try a number from 0 to 1"),
-        ("auto(share=nan)", "auto: share is nan; try a number from 0 to 1"),
-        ("auto(share=true)", "auto: share is True; try a number from 0 to 1"),
     ],
 )
 def test_bad_input_is_one_sentence(text: str, why: str) -> None:
@@ -148,9 +139,9 @@ def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
 def test_a_doubt_that_nobody_settles_does_not_hold_up_a_step() -> None:
     """Worker 0 has no room until its sum is believed, and who is asked is mute."""
     faults = (
-        Fault(kind="nan", step=1, worker=0, when=0.221, size=5.0),
-        Fault(kind="mute", step=1, worker=2, when=0.087, size=2.0),
-        Fault(kind="nan", step=0, worker=0, when=0.924, size=30.0),
+        SimulatedFault(kind="nan", step=1, worker=0, when=0.221, size=5.0),
+        SimulatedFault(kind="mute", step=1, worker=2, when=0.087, size=2.0),
+        SimulatedFault(kind="nan", step=0, worker=0, when=0.924, size=30.0),
     )
     engine = Capabilities(orders_during_part=False, rows_per_worker=2)
     schedule = Schedule(1024213676, 3, faults, capabilities=engine)
@@ -164,7 +155,7 @@ def test_who_always_fails_is_not_asked_for_ever(seed: int) -> None:
     latency = {289: 0.0, 1032: 0.05, 1590: 0.01}[seed]
     worker, rows = (0 if seed == 1590 else 1), (2 if seed == 289 else 8)
     engine = Capabilities(rows_per_worker=rows, interrupts_part=seed == 289)
-    schedule = Schedule(seed, 2, (Fault("fail", 1, worker),), latency, engine)
+    schedule = Schedule(seed, 2, (SimulatedFault("fail", 1, worker),), latency, engine)
     failure = run(schedule, auto(2, 2))
     assert failure is None, str(failure)
 
@@ -189,7 +180,7 @@ def test_who_hangs_is_done_without(seed: int, why: str) -> None:
     step = int(rng.integers(2))
     hung = rng.permutation(n)[: int(rng.integers(1, scheme.layout.copies))].tolist()
     faults = tuple(
-        Fault("hang", step, worker, round(float(rng.exponential(0.5)), 3))
+        SimulatedFault("hang", step, worker, round(float(rng.exponential(0.5)), 3))
         for worker in hung
     )
     latency, is_prompt = float(rng.choice((0.0, 0.01, 0.05))), rng.random() < 0.5
@@ -202,34 +193,30 @@ def test_a_worker_asked_for_an_opinion_is_not_made_to_forget_it() -> None:
     """Or what is not finite would be believed, for nobody is left to ask."""
     engine = Capabilities(rows_per_worker=3)
     for seed in range(25):
-        bad = Fault("nan", 1, seed % 3)
+        bad = SimulatedFault("nan", 1, seed % 3)
         schedule = Schedule(seed, 2, (bad,), 0.01, engine)
         simulator = Troubled(schedule, auto(3, 2), lambda event, commands: None)
         assert all(simulator.next_step().combined for _ in range(2))
         assert not simulator.coordinator.history.records[-1].diverged, seed
 
 
-def test_lists_are_planned_again_only_where_engines_can() -> None:
-    """Elsewhere a message is asked for with the list."""
-    for engine, is_live in (
-        (Capabilities(), True),
-        (Capabilities(progress=False), False),
-        (Capabilities(extend=False), False),
-        (Capabilities(rows_per_worker=1), False),
-        (Capabilities(rows_per_worker=2), True),
-    ):
-        first: list[Command] = []
+@pytest.mark.parametrize(
+    ("engine", "needs"),
+    [
+        (Capabilities(progress=False), "reports of progress, which this engine"),
+        (Capabilities(rows_per_worker=1), "workers that hold 2 sums at once"),
+    ],
+)
+def test_an_engine_that_cannot_do_enough_is_refused_with_what_to_use_there(
+    engine: Capabilities, needs: str
+) -> None:
+    with pytest.raises(InvalidScheme, match=f"^auto.* needs {needs}.*; try two_stage"):
+        Coordinator(auto(3, 2), engine)
 
-        def watch(event: Event, commands: list[Command], said=first) -> None:
-            said += [] if said else commands
 
-        simulator = Simulator(auto(3, 2), capabilities=engine, watch=watch)
-        step = simulator.step([0.0] * 3, [1.0] * 3)
-        assert step.combined
-        given = [command for command in first if isinstance(command, Assign)]
-        asked = any(isinstance(command, Upload) for command in first)
-        asked = asked or any(order.message is not None for order in given)
-        assert asked is not is_live
+def test_two_sums_a_worker_are_enough() -> None:
+    simulator = Simulator(auto(3, 2), capabilities=Capabilities(rows_per_worker=2))
+    assert simulator.step([0.0] * 3, [1.0] * 3).combined
 
 
 # -- how close it gets -----------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from codedgrad import codes
-from codedgrad.codes.tree import ROOT, Tree, allocate, delivers
+from codedgrad.codes.tree import ROOT, Tree, allocate
 from codedgrad.core import (
     Assign,
     Capabilities,
@@ -28,9 +28,9 @@ from codedgrad.core import (
     WorkerJoined,
     WorkerLost,
 )
-from codedgrad.core.estimators import Reliability
 from codedgrad.delays import ShiftedExponential, Times, draw
 from codedgrad.errors import CodedgradError
+from codedgrad.learning.estimators import Reliability
 from codedgrad.schemes import (
     CodedReduce,
     build,
@@ -39,11 +39,13 @@ from codedgrad.schemes import (
     fractional,
     uncoded,
 )
-from codedgrad.schemes.seating import Seating, deal, with_the_absent_last
+from codedgrad.schemes.coded_reduce.seating import Seating, deal, with_the_absent_last
 from codedgrad.sim import Machine, Simulator, record
-from codedgrad.testing import Fault, Invariants, Schedule, check_scheme, run
+from codedgrad.testing import Invariants, Schedule, SimulatedFault, check_scheme, run
 from codedgrad.testing.troubled import Troubled
 from codedgrad.trace import replay
+
+from ..tree_oracle import delivers
 
 TWELVE = coded_reduce(12, 3, 1)  # 0 to 2 above 3 to 5, 6 to 8 and 9 to 11
 LEAVES = range(3, 12)
@@ -540,15 +542,17 @@ def test_who_comes_back_below_a_parent_that_has_enough_is_left_alone() -> None:
 def schedule(seed: int, workers: int) -> Schedule:
     """Draw losses and joins in pairs, and a little of everything else."""
     rng = np.random.default_rng(seed)
-    faults: list[Fault] = []
+    faults: list[SimulatedFault] = []
     for _ in range(rng.integers(2, 2 * workers)):
         worker, lost = int(rng.integers(workers)), rng.exponential(1.5)
-        faults.append(Fault("lose", 0, worker, lost))
-        faults.append(Fault("join", 0, worker, lost + rng.exponential(0.7)))
+        faults.append(SimulatedFault("lose", 0, worker, lost))
+        faults.append(SimulatedFault("join", 0, worker, lost + rng.exponential(0.7)))
     for kind in rng.choice(["slow", "nan", "fail", "delay", "mute", "diverge"], 2):
-        faults.append(Fault(str(kind), 0, int(rng.integers(workers)), 0.0, 5.0))
+        faults.append(
+            SimulatedFault(str(kind), 0, int(rng.integers(workers)), 0.0, 5.0)
+        )
     rows = int(rng.choice([1, 2, 1000]))
-    engine = Capabilities(rows_per_worker=rows, extend=bool(rng.random() < 0.8))
+    engine = Capabilities(rows_per_worker=rows)
     latency = float(rng.choice([0.0, 0.05]))
     return Schedule(seed, 2, tuple(faults), latency, engine)
 
@@ -693,10 +697,10 @@ def test_a_leaf_alone_with_its_nan_is_contradicted_by_its_siblings_together() ->
 def test_one_bad_worker_never_gets_into_the_sum(scheme: CodedReduce, bad: int) -> None:
     blamed = 0
     for seed in range(12):
-        fault = Fault("nan", step=0, worker=bad)
+        fault = SimulatedFault("nan", step=0, worker=bad)
         # the others are slow, so that the bad one is among those who are heard
         slow = [
-            Fault("slow", 0, other, size=3.0)
+            SimulatedFault("slow", 0, other, size=3.0)
             for other in range(scheme.workers)
             if scheme.tree.parent(other) == scheme.tree.parent(bad) and other != bad
         ]

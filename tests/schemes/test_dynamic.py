@@ -14,13 +14,13 @@ from codedgrad.core import (
     MessageArrived,
     Scheme,
     StepStarted,
-    Threshold,
 )
 from codedgrad.delays import Markov, ShiftedExponential, draw
 from codedgrad.errors import CodedgradError
 from codedgrad.schemes import Dynamic, build, clustered, cyclic, dynamic
-from codedgrad.schemes.grid import grid
-from codedgrad.schemes.states import Forecast, Oracle
+from codedgrad.schemes.dynamic.grid import grid
+from codedgrad.schemes.dynamic.straggler_states import Oracle, StateForecast
+from codedgrad.schemes.stop_rules import Threshold
 from codedgrad.sim import Machine, record
 from codedgrad.testing import check_scheme
 from codedgrad.trace import replay
@@ -68,7 +68,7 @@ def told(slow: Sequence[int], **changes: object) -> Dynamic:
 class Formed(Dynamic):
     """With the clusters of the example: another choice is as even."""
 
-    def seats(self, forecast: Forecast) -> tuple[int, ...]:
+    def seats(self, forecast: StateForecast) -> tuple[int, ...]:
         assert (np.flatnonzero(forecast.slow) + 1).tolist() == list(SLOW)
         return tuple(worker - 1 for cluster in FORMED for worker in cluster)
 

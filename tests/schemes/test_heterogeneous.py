@@ -8,18 +8,12 @@ import pytest
 
 from codedgrad.codes import Code
 from codedgrad.codes.expected import expected
-from codedgrad.codes.heterogeneous import weighed
+from codedgrad.codes.families.heterogeneous import weighed
 from codedgrad.core import History, Scheme
 from codedgrad.delays import Delays, ShiftedExponential, Times
 from codedgrad.errors import CodedgradError, InvalidCode
-from codedgrad.schemes import (
-    Coded,
-    Heterogeneous,
-    allocating,
-    build,
-    heterogeneous,
-    uncoded,
-)
+from codedgrad.schemes import CodedScheme, Heterogeneous, build, heterogeneous, uncoded
+from codedgrad.schemes.heterogeneous import reliability_layout as allocating
 from codedgrad.sim import Simulator, compare, train
 
 BUDGET = 1.0
@@ -45,7 +39,7 @@ def after(scheme: Scheme, times: Times) -> Simulator:
     return simulator
 
 
-def code_of(simulator: Simulator, scheme: Heterogeneous | Coded) -> Code:
+def code_of(simulator: Simulator, scheme: Heterogeneous | CodedScheme) -> Code:
     assert isinstance(scheme, Heterogeneous)
     return simulator.coordinator.history.follow(scheme.design).code
 
@@ -197,7 +191,7 @@ def test_a_code_that_cannot_be_debiased_does_not_end_a_run(
 
 def test_what_is_known_beforehand_is_a_plain_code() -> None:
     scheme = heterogeneous(4, budget=1.0, straggle=[0.1, 0.2, 0.4, 0.5])
-    assert isinstance(scheme, Coded)
+    assert isinstance(scheme, CodedScheme)
     assert scheme.placement == ((0, 1), (2, 3), (3,), (3,))
 
 
@@ -211,7 +205,7 @@ def test_over_many_steps_every_part_weighs_1_on_average() -> None:
     """
     steps = 10_000
     scheme = heterogeneous(10, budget=BUDGET, straggle=MILD.tolist(), cap=math.inf)
-    assert isinstance(scheme, Coded)
+    assert isinstance(scheme, CodedScheme)
     B = scheme.code.B.toarray()
     simulator = Simulator(scheme)
     weights = np.zeros((steps, 10))

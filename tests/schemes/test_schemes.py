@@ -8,13 +8,14 @@ import pytest
 from codedgrad import schemes
 from codedgrad.codes import clustered as clustered_code
 from codedgrad.codes import cyclic as cyclic_code
-from codedgrad.core import Decodable, First, History, Scheme, Threshold, Within
+from codedgrad.core import History, Scheme
 from codedgrad.delays import Times
 from codedgrad.errors import CodedgradError, InvalidCode, InvalidScheme
-from codedgrad.schemes import SCHEMES, Auto, Coded, Dynamic, Heterogeneous, build
-from codedgrad.schemes.build import build_from, parse
-from codedgrad.schemes.coded import title
-from codedgrad.schemes.proportional import proportional
+from codedgrad.schemes import SCHEMES, Auto, CodedScheme, Dynamic, Heterogeneous, build
+from codedgrad.schemes.fixed_code import proportional
+from codedgrad.schemes.options import title
+from codedgrad.schemes.registry import build_from, parse
+from codedgrad.schemes.stop_rules import Decodable, First, Threshold, Within
 from codedgrad.sim import Simulator
 from codedgrad.testing import EXAMPLES, check_code, check_scheme
 
@@ -32,14 +33,14 @@ def test_a_scheme_passes_the_conformance_suite(scheme: Scheme) -> None:
     "scheme", [s for s in EXAMPLES if hasattr(s, "code")], ids=lambda s: s.name
 )
 def test_the_code_of_a_scheme_passes_the_conformance_suite(
-    scheme: Coded | Dynamic,
+    scheme: CodedScheme | Dynamic,
 ) -> None:
     check_code(scheme.code)
 
 
 @pytest.mark.parametrize("scheme", EXAMPLES, ids=lambda s: s.name)
 def test_a_scheme_can_be_built_again_from_its_name(
-    scheme: Auto | Coded | Dynamic | Heterogeneous,
+    scheme: Auto | CodedScheme | Dynamic | Heterogeneous,
 ) -> None:
     again = build(scheme.name, scheme.workers)
     assert isinstance(again, type(scheme))
@@ -47,7 +48,9 @@ def test_a_scheme_can_be_built_again_from_its_name(
     assert again.placement == scheme.placement
     for what in ("rule", "grid", "storage", "spread", "states", "design", "early"):
         assert getattr(again, what, None) == getattr(scheme, what, None)
-    if isinstance(scheme, Coded | Dynamic) and isinstance(again, Coded | Dynamic):
+    if isinstance(scheme, CodedScheme | Dynamic) and isinstance(
+        again, CodedScheme | Dynamic
+    ):
         assert again.code.name == scheme.code.name
         assert (again.code.B != scheme.code.B).nnz == 0
 
@@ -133,7 +136,7 @@ def test_published_comparisons_add_up_answers_over_their_copies(
     ids=str,
 )
 def test_lists_and_switches_can_be_read_back_with_all_their_digits(
-    scheme: Coded,
+    scheme: CodedScheme,
 ) -> None:
     families = {**SCHEMES, "proportional": proportional}
     name, given = parse(scheme.name, families)

@@ -16,7 +16,6 @@ from codedgrad.core import (
     Combine,
     Coordinator,
     Cut,
-    Decodable,
     Drop,
     Event,
     GiveUp,
@@ -25,22 +24,20 @@ from codedgrad.core import (
     Patience,
     Progressed,
     StepStarted,
-    Threshold,
     TimerFired,
     Upload,
     WakeAt,
-    Within,
     WorkerJoined,
     WorkerLost,
 )
-from codedgrad.core.cover import decode_rows
 from codedgrad.delays import Chain, ShiftedExponential, Spikes, Times
 from codedgrad.errors import CodedgradError
 from codedgrad.schemes import TwoStage, build, two_stage, uncoded
-from codedgrad.schemes.staging_codes import Cyclic, Repeated, cyclic_rows
-from codedgrad.schemes.staging_past import filled
-from codedgrad.schemes.staging_planner import least_tolerance
-from codedgrad.schemes.staging_shares import even, shared_out, staffed
+from codedgrad.schemes.cover import decode_rows
+from codedgrad.schemes.stop_rules import Decodable, Threshold, Within
+from codedgrad.schemes.two_stage.block_codes import Cyclic, Repeated, cyclic_rows
+from codedgrad.schemes.two_stage.matching import even, shared_out, staffed
+from codedgrad.schemes.two_stage.past import filled
 from codedgrad.sim import Machine, Simulator, compare
 from codedgrad.testing import Invariants, check_scheme
 from codedgrad.testing.faults import attack
@@ -71,9 +68,9 @@ def test_variants_survive_the_fault_simulator() -> None:
 def test_variants_survive_on_engines_with_little_room() -> None:
     """Lists are cut where a worker holds few sums, and what was heard is dropped."""
     rng = np.random.default_rng(1)
-    for rows, extend, progress in product((1, 2, 3), (True, False), (True, False)):
+    for rows, progress in product((1, 2, 3), (True, False)):
         scheme = two_stage(4, 3, 1.2, 1, pieces=4, code="cyclic", copies="all")
-        engine = Capabilities(progress=progress, extend=extend, rows_per_worker=rows)
+        engine = Capabilities(progress=progress, rows_per_worker=rows)
         unit = 0.5 + rng.exponential(2.0, (4, 4))
         invariants = Invariants(scheme, engine)
         simulator = Simulator(scheme, capabilities=engine, watch=invariants)
@@ -557,28 +554,6 @@ def test_helpers_are_holders() -> None:
 
 
 # -- what is learnt --------------------------------------------------------------------
-
-
-def test_the_least_tolerance_is_that_of_the_tail() -> None:
-    p = (0.1, 0.2, 0.1)
-    assert least_tolerance(p) == 1
-    assert least_tolerance(p, risk=0.045) == 2
-    assert least_tolerance([], risk=0.0) == 0
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        p = rng.random(4)
-        tail = [
-            sum(
-                math.prod(q if late else 1 - q for q, late in zip(p, who, strict=True))
-                for who in product((0, 1), repeat=4)
-                if sum(who) > s
-            )
-            for s in range(5)
-        ]
-        for risk in (0.01, 0.1, 0.5):
-            assert least_tolerance(p, risk) == next(
-                s for s, rest in enumerate(tail) if rest <= risk + 1e-12
-            )
 
 
 def after(scheme: TwoStage, unit: np.ndarray, look: Callable) -> list:

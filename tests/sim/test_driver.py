@@ -24,15 +24,15 @@ from codedgrad.core import (
     State,
     StepStarted,
     TimerFired,
+    Traits,
     Wait,
-    Within,
     WorkerJoined,
     WorkerLost,
 )
 from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential, Times
 from codedgrad.errors import ProtocolError, StuckStep
 from codedgrad.schemes import (
-    Coded,
+    CodedScheme,
     cyclic,
     fractional,
     heterogeneous,
@@ -40,6 +40,7 @@ from codedgrad.schemes import (
     stochastic,
     uncoded,
 )
+from codedgrad.schemes.stop_rules import Within
 from codedgrad.sim import Machine, Simulator, Step
 from codedgrad.testing import Everything
 
@@ -216,6 +217,8 @@ class Script:
     def placement(self) -> tuple[tuple[int, ...], ...]:
         return (tuple(range(self.parts)),) * self.workers
 
+    traits = Traits()
+
     def plan(self, step: int, history: History) -> "Script":
         return self
 
@@ -290,7 +293,7 @@ def test_later_segments_of_a_step_do_not_pay_the_fixed_seconds_again() -> None:
 
 
 def test_at_equal_times_reports_come_before_timers() -> None:
-    scheme = Coded("within", codes.uncoded(3), Within(1.0))
+    scheme = CodedScheme("within", codes.uncoded(3), Within(1.0))
     watched = Watched(scheme)
     step = watched.step([1.0, 1.0 + 2**-20, 1.0])
     assert (step.seconds, step.heard, step.residual) == (1.0, (0, 2), 1.0)

@@ -35,9 +35,9 @@ from codedgrad.papers.gc_dc.settings import (
     Unequal,
     spells,
 )
-from codedgrad.schemes import Coded, Dynamic, clustered, cyclic, dynamic, uncoded
+from codedgrad.schemes import CodedScheme, Dynamic, clustered, cyclic, dynamic, uncoded
 from codedgrad.sim import Machine, Result, compare, outcome, run_events, train
-from codedgrad.sim.fast import as_code, has_fast_path
+from codedgrad.sim.arrays.codes import as_code, has_fast_path
 
 K, P = settings.WORKERS, settings.CLUSTERS
 
@@ -324,7 +324,7 @@ UNEVEN = Chain(spells(0.1, 0.2), Speeds(low=0.5, high=2.0))
 EVERY_STATE = [PERFECT, IMPERFECT, "hidden", "late", "speed"]
 
 
-def both_ways(scheme: Coded | Dynamic, times: Times) -> np.ndarray:
+def both_ways(scheme: CodedScheme | Dynamic, times: Times) -> np.ndarray:
     """Seconds, by the fast path if there is one."""
     if has_fast_path(scheme):
         return outcome(*as_code(scheme, times)).seconds

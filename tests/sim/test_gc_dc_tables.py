@@ -11,11 +11,12 @@ import pytest
 from scipy.integrate import quad
 
 from codedgrad.codes.decoders import OneStep
-from codedgrad.core import First, Scheme
+from codedgrad.core import Scheme
 from codedgrad.delays import Delays, Markov, ShiftedExponential
 from codedgrad.papers.gc_dc import settings
 from codedgrad.papers.gc_dc.settings import AT_ONCE, Spells
-from codedgrad.schemes import Coded, clustered, cyclic, fractional, uncoded
+from codedgrad.schemes import CodedScheme, clustered, cyclic, fractional, uncoded
+from codedgrad.schemes.stop_rules import First
 from codedgrad.sim import Result, compare
 
 K, P = settings.WORKERS, settings.CLUSTERS
@@ -46,7 +47,7 @@ class Setting:
         return self.spells.delays
 
     @property
-    def schemes(self) -> tuple[Coded, Coded]:
+    def schemes(self) -> tuple[CodedScheme, CodedScheme]:
         return (
             cyclic(K, self.r - 1, rule="threshold"),
             clustered(K, P, self.r - 1, rule="threshold"),
@@ -122,11 +123,11 @@ def harmonic(n: int) -> float:
     return math.fsum(1 / i for i in range(1, n + 1))
 
 
-def lower_bound(r: int) -> Coded:
+def lower_bound(r: int) -> CodedScheme:
     """All of the load, and the first K - P (r - 1) answers: perfectly spread."""
     code = cyclic(K, r - 1).code
     quick = replace(code, decoder=OneStep(code.B, copies=r))  # its weights are not used
-    return Coded("lower bound", quick, First(K - P * (r - 1)))
+    return CodedScheme("lower bound", quick, First(K - P * (r - 1)))
 
 
 CLOSED_FORMS = [
@@ -220,7 +221,7 @@ def test_no_clustering_beats_its_lower_bound_and_none_is_worse_than_one_cluster(
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_asking_whether_it_decodes_is_never_slower_than_counting(pieces: int) -> None:
-    pairs: list[tuple[Coded, Coded]] = []
+    pairs: list[tuple[CodedScheme, CodedScheme]] = []
     for workers, tolerance in [(4, 1), (5, 2), (6, 3), (8, 3), (10, 1), (12, 5)]:
         pairs += [(
             cyclic(workers, tolerance, pieces=pieces),

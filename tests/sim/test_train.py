@@ -1,6 +1,7 @@
 """Real gradients in virtual time."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from codedgrad.core import (
     Segment,
     StepStarted,
 )
-from codedgrad.core.estimators import Likeness
 from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential
 from codedgrad.errors import InvalidScenario
+from codedgrad.learning.estimators import Likeness
 from codedgrad.schemes import (
     cyclic,
     fractional,
@@ -86,6 +87,8 @@ class Regression:
 def test_every_exact_scheme_trains_as_one_process_does(
     scheme: Scheme, machine: Machine
 ) -> None:
+    if scheme.traits.needs_progress:
+        machine = replace(machine, progress=True)
     problem = Regression(scheme.parts)
     run = train(
         problem.gradient, np.zeros(3), scheme, LAW, steps=12, seed=1, machine=machine

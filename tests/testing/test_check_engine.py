@@ -21,7 +21,7 @@ from codedgrad.core import (
 from codedgrad.engines import Here, Local
 from codedgrad.engines import local as local_module
 from codedgrad.engines.here import Desk
-from codedgrad.engines.rows import Rows
+from codedgrad.engines.host.rows import Rows
 from codedgrad.errors import Violation
 from codedgrad.testing import check_engine
 

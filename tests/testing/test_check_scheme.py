@@ -7,7 +7,6 @@ import pytest
 from codedgrad import schemes
 from codedgrad.core import (
     Ask,
-    CodePlan,
     Decision,
     Event,
     Fail,
@@ -16,10 +15,12 @@ from codedgrad.core import (
     MessageArrived,
     Orders,
     State,
+    Traits,
     Wait,
 )
 from codedgrad.errors import Violation
-from codedgrad.schemes import Coded
+from codedgrad.schemes import CodedScheme
+from codedgrad.schemes.code_plan import CodePlan
 from codedgrad.testing import Everything, check_scheme
 
 
@@ -38,7 +39,7 @@ def test_the_scheme_that_uses_everything_passes(scheme: Everything) -> None:
     check_scheme(scheme, schedules=60)
 
 
-class Wrapped(Coded):
+class Wrapped(CodedScheme):
     """A coded scheme whose plan a test may spoil."""
 
     def plan(self, step: int, history: History) -> CodePlan:
@@ -48,7 +49,7 @@ class Wrapped(Coded):
         raise NotImplementedError
 
 
-def wrapped(kind: type[Wrapped], plain: Coded) -> Wrapped:
+def wrapped(kind: type[Wrapped], plain: CodedScheme) -> Wrapped:
     return kind(plain.name, plain.code, plain.rule)
 
 
@@ -122,6 +123,8 @@ class Sloppy:
     exact: bool = True
     placement: tuple[tuple[int, ...], ...] = ((0,), (1,))
     name: str = "sloppy"
+
+    traits = Traits()
 
     def plan(self, step: int, history: History) -> "Sloppy":
         return self

@@ -12,7 +12,6 @@ from codedgrad.codes import decode
 from codedgrad.core import (
     Assign,
     Capabilities,
-    CodePlan,
     Combine,
     Command,
     Cut,
@@ -36,13 +35,14 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.errors import Violation
-from codedgrad.schemes import Coded
+from codedgrad.schemes import CodedScheme
+from codedgrad.schemes.code_plan import CodePlan
 from codedgrad.testing import (
     EXAMPLES,
     Everything,
-    Fault,
     Invariants,
     Schedule,
+    SimulatedFault,
     attack,
     draw,
     run,
@@ -83,7 +83,7 @@ def test_no_schedule_of_faults_breaks_a_rule(
 # -- what is wrong is caught -----------------------------------------------------------
 
 
-class OneShort(Coded):
+class OneShort(CodedScheme):
     """Deliberately broken: calls a step exact with one worker too many late.
 
     Only wrong when somebody was lost before: calm runs are right.
@@ -356,9 +356,11 @@ def test_the_schedules_lead_through_everything_that_becomes_of_doubts() -> None:
         schedule = draw(scheme, rng)
         kind = ("nan", "diverge")[number % 2]
         step, worker = rng.integers(schedule.steps), rng.integers(scheme.workers)
-        trouble = Fault(kind, int(step), int(worker))
+        trouble = SimulatedFault(kind, int(step), int(worker))
         schedule = structs.replace(schedule, faults=(*schedule.faults, trouble))
-        if isinstance(scheme, Coded) and number % 3 == 0:  # an engine without room
+        if (
+            isinstance(scheme, CodedScheme) and number % 3 == 0
+        ):  # an engine without room
             most = max(Counter(scheme.code.owner).values())
             engine = Capabilities(rows_per_worker=most)
             schedule = structs.replace(schedule, capabilities=engine)
@@ -406,7 +408,7 @@ def test_a_trace_tells_what_became_of_doubts_without_saying_so() -> None:
         schedule = draw(scheme, rng)
         kinds = ("nan", "nan", "diverge", "lose", "mute")
         trouble = tuple(
-            Fault(
+            SimulatedFault(
                 str(rng.choice(kinds)), int(rng.integers(schedule.steps)),
                 int(rng.integers(scheme.workers)), float(rng.exponential(1.0)), 2.0,
             )
@@ -433,7 +435,7 @@ def test_a_trace_tells_what_became_of_doubts_without_saying_so() -> None:
 def test_a_worker_alone_is_never_believed_where_others_can_be_asked() -> None:
     scheme = schemes.fractional(4, 1)
     for seed in range(20):
-        fault = Fault("nan", step=0, worker=seed % 4)
+        fault = SimulatedFault("nan", step=0, worker=seed % 4)
         schedule = Schedule(seed=seed, steps=1, faults=(fault,))
         assert run(schedule, scheme) is None
         simulator = Troubled(schedule, scheme, lambda event, commands: None)
@@ -452,7 +454,10 @@ def test_a_worker_alone_is_never_believed_where_others_can_be_asked() -> None:
 def test_a_worker_called_silent_while_its_sum_is_doubted_is_believed_again(
     seed: int, latency: float, progress: bool
 ) -> None:
-    faults = Fault("diverge", step=1, worker=2), Fault("fail", step=1, worker=1)
+    faults = (
+        SimulatedFault("diverge", step=1, worker=2),
+        SimulatedFault("fail", step=1, worker=1),
+    )
     engine = Capabilities(progress=progress, orders_during_part=False)
     schedule = Schedule(seed, 2, faults, latency, engine)
     assert run(schedule, Everything(3, each=4, copies=2)) is None
@@ -503,8 +508,8 @@ def test_when_everything_is_finished_and_closed_there_is_a_cover_or_a_new_plan()
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fault_reaches_the_coordinator(kind: str) -> None:
-    fault = Fault(kind, step=1, worker=0, when=0.05, size=2.0)
-    loss = Fault("lose", step=1, worker=0, when=0.01, size=1.0)
+    fault = SimulatedFault(kind, step=1, worker=0, when=0.05, size=2.0)
+    loss = SimulatedFault("lose", step=1, worker=0, when=0.01, size=1.0)
     faults = (loss, fault) if kind == "join" else (fault,)
     scheme = (
         schemes.stochastic(4, 2, 0.2, budget=0.3) if kind == "tardy" else SCHEMES[0]

@@ -23,7 +23,7 @@ from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
 from codedgrad.errors import InvalidScheme
 from codedgrad.schemes import build
 from codedgrad.torch import Checkpoints, Job
-from codedgrad.torch.checkpoint import Shelf
+from codedgrad.torch.checkpoint.files import Shelf
 from codedgrad.trace import Trace, read_run, replay
 
 TOTAL, KILLED, EVERY = 14, 10, 4  # steps; the root is killed in step 10

@@ -21,15 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
-from codedgrad.torch import packed, tree
-from codedgrad.torch.checkpoint import (
+from codedgrad.torch.checkpoint import packed
+from codedgrad.torch.checkpoint import state_tree as tree
+from codedgrad.torch.checkpoint.files import (
     Shelf,
     generators,
     load,
     restore_generators,
     save,
 )
-from codedgrad.torch.seal import raw
+from codedgrad.torch.model.seal import raw
 
 KIND = "codedgrad checkpoint"
 

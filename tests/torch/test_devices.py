@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from codedgrad.torch.workload import _to
+from codedgrad.torch.model.workload import _to
 
 
 class Pair(NamedTuple):

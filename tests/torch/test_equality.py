@@ -23,7 +23,7 @@ from codedgrad.schemes import Auto, TwoStage, clustered, cyclic, fractional, unc
 from codedgrad.testing import EXAMPLES
 from codedgrad.torch import Job, Report, train
 from codedgrad.torch.data import Parts
-from codedgrad.torch.quiet import seed_everything
+from codedgrad.torch.model.determinism import seed_everything
 
 STEPS, SEED, IGNORED = 100, 3, -100
 FEATURES, CLASSES, DROPOUT = 10, 5, 0.2

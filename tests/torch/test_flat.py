@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.torch.flat import Flat, Span, refuse
+from codedgrad.torch.model.flat import Flat, Span, refuse
 
 
 def model() -> Any:

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from codedgrad.errors import InvalidScenario, JobFailed
 from codedgrad.torch import Job, train
 from codedgrad.torch.data import Batches, Parts
-from codedgrad.torch.quiet import seed_everything
+from codedgrad.torch.model.determinism import seed_everything
 
 SAMPLES, FEATURES, BATCH, STEPS = 60, 6, 30, 4
 PARTS = 4  # two workers with two pieces each

@@ -38,9 +38,11 @@ from codedgrad.core import Combine, Patience, StepStarted, WorkerJoined, WorkerL
 from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario
 from codedgrad.schemes import build
-from codedgrad.torch import Checkpoints, Job, checkpoint, packed
-from codedgrad.torch.checkpoint import Shelf
-from codedgrad.torch.tree import flatten
+from codedgrad.torch import Checkpoints, Job
+from codedgrad.torch.checkpoint import files as checkpoint
+from codedgrad.torch.checkpoint import packed
+from codedgrad.torch.checkpoint.files import Shelf
+from codedgrad.torch.checkpoint.state_tree import flatten
 from codedgrad.trace import Entry, files, read_run, replay
 from codedgrad.trace.runs import MANIFEST, STEPS, TRACE
 

@@ -17,9 +17,9 @@ from torch.utils.data import Dataset
 
 from codedgrad.errors import JobFailed
 from codedgrad.torch import Job, train
-from codedgrad.torch.digest import digest
+from codedgrad.torch.model.workload import Workload, workload
+from codedgrad.torch.sample_digest import digest
 from codedgrad.torch.train import Coded
-from codedgrad.torch.workload import Workload, workload
 
 ROOT = os.getpid()
 ADVICE = "see the same files in the same order (sort directory listings)"

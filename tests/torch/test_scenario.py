@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from codedgrad.advise import Asked, advice_on, plan
-from codedgrad.advise.planning_scenario import write_scenario
-from codedgrad.advise.planning_sources import source_from
+from codedgrad.advise.plan.scenario import write_scenario
+from codedgrad.advise.plan.sources import source_from
 from codedgrad.errors import InvalidScenario
 from codedgrad.torch import Job, train
 

@@ -27,7 +27,7 @@ from codedgrad.errors import InvalidScenario, JobFailed
 from codedgrad.schemes import cyclic, fractional, ignore, uncoded
 from codedgrad.torch import Coded, Job, Report, correct, train
 from codedgrad.torch.data import Parts
-from codedgrad.torch.quiet import seed_everything
+from codedgrad.torch.model.determinism import seed_everything
 
 SAMPLES, FEATURES, CLASSES = 30, 6, 3
 CODED, PLAIN = cyclic(5, 2), uncoded(5)  # the same parts, once with coefficients

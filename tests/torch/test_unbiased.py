@@ -11,18 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codedgrad.codes import stochastic
-from codedgrad.core import (
-    Ask,
-    CodePlan,
-    Event,
-    Finish,
-    First,
-    History,
-    Orders,
-    Plan,
-    State,
-)
+from codedgrad.core import Ask, Event, Finish, History, Orders, Plan, State
 from codedgrad.schemes import cyclic
+from codedgrad.schemes.code_plan import CodePlan
+from codedgrad.schemes.stop_rules import First
 from codedgrad.torch import Job, train
 from codedgrad.torch.data import Parts
 

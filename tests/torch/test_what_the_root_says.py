@@ -22,9 +22,9 @@ from torch.nn import functional as F
 
 from codedgrad.errors import InvalidScenario, JobFailed
 from codedgrad.torch import Job, train
-from codedgrad.torch import seal as seal_module
-from codedgrad.torch.flat import Flat
-from codedgrad.torch.seal import Piece, Seal, digest_of
+from codedgrad.torch.model import seal as seal_module
+from codedgrad.torch.model.flat import Flat
+from codedgrad.torch.model.seal import Piece, Seal, digest_of
 
 SAMPLES, FEATURES = 24, 4
 X = torch.linspace(-1, 1, SAMPLES * FEATURES).reshape(SAMPLES, FEATURES).double()

@@ -10,7 +10,6 @@ from codedgrad.core import (
     Capabilities,
     Combine,
     Coordinator,
-    Decodable,
     Event,
     GiveUp,
     MessageArrived,
@@ -18,12 +17,19 @@ from codedgrad.core import (
     Scheme,
     StepCancelled,
     StepStarted,
-    Within,
     WorkerJoined,
     WorkerLost,
 )
 from codedgrad.delays import Chain, Pauses, ShiftedExponential, Times
-from codedgrad.schemes import Coded, clustered, cyclic, fractional, ignore, uncoded
+from codedgrad.schemes import (
+    CodedScheme,
+    clustered,
+    cyclic,
+    fractional,
+    ignore,
+    uncoded,
+)
+from codedgrad.schemes.stop_rules import Decodable, Within
 from codedgrad.sim import Machine, Simulator
 from codedgrad.testing import Everything
 from codedgrad.trace import (
@@ -172,7 +178,7 @@ def test_an_inexact_step_states_its_residual() -> None:
 
 
 def test_a_step_that_hears_nobody_wastes_all_and_knows_little() -> None:
-    scheme = Coded("within", codes.uncoded(2), Within(0.5))
+    scheme = CodedScheme("within", codes.uncoded(2), Within(0.5))
     (report,) = reports(simulated(scheme, [[1.0, 2.0]]))
     assert (report.combined, report.residual, report.heard) == (True, 2.0, ())
     assert report.waiting == Waiting(0.5, 0.5)
@@ -361,7 +367,8 @@ EXACT = [
     uncoded(5), uncoded(5, pieces=3), fractional(6, 2), fractional(4, 1, pieces=3),
     cyclic(5, 2), cyclic(6, 3, pieces=2), cyclic(5, 1, rule="threshold"),
     clustered(8, 2, 1, pieces=2), Everything(5), Everything(5, each=1),
-    Everything(6, each=4, copies=2), Coded("two messages each", TWICE, Decodable()),
+    Everything(6, each=4, copies=2),
+    CodedScheme("two messages each", TWICE, Decodable()),
 ]  # fmt: skip
 LAWS = [
     ShiftedExponential(floor=0.1, mean=1.0),

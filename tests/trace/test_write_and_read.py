@@ -30,9 +30,10 @@ from codedgrad.errors import InvalidTrace
 from codedgrad.schemes import cyclic, fractional, uncoded
 from codedgrad.sim import Machine, run_events
 from codedgrad.testing import Everything
-from codedgrad.testing.strategies import streams
 from codedgrad.trace import Entry, Header, Recorder, Trace, read, replay
 from codedgrad.trace.format import VERSION
+
+from ..event_streams import streams
 
 LAW = ShiftedExponential(floor=0.1, mean=1.0)
 

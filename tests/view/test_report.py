@@ -26,10 +26,10 @@ from codedgrad.view import (
     verdict_on,
     write_page,
 )
-from codedgrad.view.curves import learning, time_per_step, work_per_step
-from codedgrad.view.page import page
-from codedgrad.view.panels import bins, label
-from codedgrad.view.workers import answers, shares
+from codedgrad.view.page.curves import learning, time_per_step, work_per_step
+from codedgrad.view.page.page import page
+from codedgrad.view.page.panels import bins, label
+from codedgrad.view.page.workers import answers, shares
 
 Make = Callable[..., Path]
 
@@ -253,7 +253,7 @@ def test_many_steps_are_put_into_bins_and_the_caption_says_so(tmp_path: Path) ->
 def test_many_lines_are_put_into_bins_too(
     make_run: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codedgrad.view.curves.MOST", 2)
+    monkeypatch.setattr("codedgrad.view.page.curves.MOST", 2)
     section = learning([read_subject(make_run(uncoded(2), [[1.0, 1.0]] * 4))])
     assert section is not None
     assert "means over bins of steps" in section.caption
@@ -280,8 +280,8 @@ def test_a_bin_of_the_heat_map_shows_what_happened_most_often(
     make_trace: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In two steps of three worker 1 is late, in one of three worker 0 is.
-    monkeypatch.setattr("codedgrad.view.workers._CELLS", 4)
-    monkeypatch.setattr("codedgrad.view.workers._FEWEST", 1)
+    monkeypatch.setattr("codedgrad.view.page.workers._CELLS", 4)
+    monkeypatch.setattr("codedgrad.view.page.workers._FEWEST", 1)
     seconds = [[0.5, 9.0], [0.5, 9.0], [9.0, 0.5]] * 2
     section = answers([read_subject(make_trace(fractional(2, tolerance=1), seconds))])
     assert section is not None
@@ -318,7 +318,7 @@ def test_a_cross_marks_where_a_worker_was_lost(
     assert (crosses["x"], crosses["y"]) == ([2, 3], ["1", "0"])
     assert section.keys[-1].text == "lost just then"
     assert "2 times" in page([subject])
-    monkeypatch.setattr("codedgrad.view.workers._ROWS", 1)
+    monkeypatch.setattr("codedgrad.view.page.workers._ROWS", 1)
     crowd = answers([subject])
     assert crowd is not None
     assert crowd.panels[0].data[-1]["x"] == [2]
@@ -337,7 +337,7 @@ def test_shares_are_of_all_steps(make_trace: Make) -> None:
 def test_of_a_crowd_those_heard_least_are_shown(
     make_trace: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codedgrad.view.workers._ROWS", 1)
+    monkeypatch.setattr("codedgrad.view.page.workers._ROWS", 1)
     section = shares([read_subject(make_trace(fractional(2, tolerance=1), SLOW))])
     assert section is not None
     assert [trace["x"] for trace in section.panels[0].data] == [["1"]]
@@ -371,7 +371,7 @@ def test_what_was_not_logged_is_not_drawn(make_run: Make, make_trace: Make) -> N
 def test_more_scores_than_can_be_drawn_are_counted(
     make_run: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codedgrad.view.curves._SCORES", 1)
+    monkeypatch.setattr("codedgrad.view.page.curves._SCORES", 1)
     section = learning([read_subject(make_run(uncoded(2), SLOW))])
     assert section is not None
     assert len(section.panels) == 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from codedgrad.core import Scheme
+from codedgrad.core import Scheme, Traits
 from codedgrad.errors import InvalidOption
 from codedgrad.schemes import build, uncoded
 from codedgrad.sim import Bounds, Machine, Network, Result, mean_error, ratio
@@ -330,7 +330,7 @@ def test_without_matplotlib_it_says_what_to_install(
 
 def test_a_scheme_without_a_rule_has_its_own() -> None:
     class Bare:
-        name, workers, parts, tolerance = "bare", 4, 4, None
+        name, workers, parts, tolerance, traits = "bare", 4, 4, None, Traits()
         placement = uncoded(4).placement
 
     one = _result([1.0])

@@ -14,8 +14,8 @@ from codedgrad.core import Coordinator, MessageArrived, Record, StepStarted
 from codedgrad.delays import traces, write_matrix
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.view import LiveView, read_subject, read_subjects
-from codedgrad.view.page import page
-from codedgrad.view.slow import slowness_of, who_was_slow
+from codedgrad.view.page.page import page
+from codedgrad.view.page.slow import slowness_of, who_was_slow
 
 Make = Callable[..., Path]
 
@@ -72,7 +72,7 @@ def test_names_are_escaped_and_may_be_alike(tmp_path: Path) -> None:
 def test_a_long_table_ends_with_how_many_more(
     make_trace: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codedgrad.view.slow._ROWS", 1)
+    monkeypatch.setattr("codedgrad.view.page.slow._ROWS", 1)
     slow = [[4.0, 9.0, 1.0, 1.0, 1.0, 1.0]] * 10
     subject = read_subject(make_trace(uncoded(6), slow))
     assert len(slowness_of(subject).verdicts) == 2

@@ -5,23 +5,28 @@
 who is slow in a run, a trace or a recording (`read_paces`), a `Watcher` while it runs.
 """
 
-from codedgrad.advise.planning import Asked, Planned, plan
-from codedgrad.advise.planning_sources import Source, source_from
-from codedgrad.advise.planning_words import Advice, advice_on
-from codedgrad.advise.probing import Probe, probe, read_probe, write_probe
-from codedgrad.advise.slow_words import said
-from codedgrad.advise.slowness import who_is_slow
-from codedgrad.advise.times import Paces, paces_of_matrix, paces_of_trace, read_paces
-from codedgrad.advise.verdicts import Kind, Slowness, Standing, Verdict
-from codedgrad.advise.watching import Watcher
+from codedgrad.advise.plan.planner import Asked, Planned, plan
+from codedgrad.advise.plan.sources import Source, source_from
+from codedgrad.advise.plan.words import Advice, advice_on
+from codedgrad.advise.probe.probe import Probe, probe, read_probe, write_probe
+from codedgrad.advise.slow.slowness import who_is_slow
+from codedgrad.advise.slow.times import (
+    SecondsByStep,
+    paces_of_matrix,
+    paces_of_trace,
+    read_paces,
+)
+from codedgrad.advise.slow.verdicts import Kind, Slowness, Standing, Verdict
+from codedgrad.advise.slow.watcher import Watcher
+from codedgrad.advise.slow.words import said
 
 __all__ = [
     "Advice",
     "Asked",
     "Kind",
-    "Paces",
     "Planned",
     "Probe",
+    "SecondsByStep",
     "Slowness",
     "Source",
     "Standing",

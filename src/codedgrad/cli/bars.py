@@ -16,8 +16,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["bar"]
-
 Advanced: TypeAlias = Callable[[int, int], None]
 """Told how much is done, of how much."""
 

@@ -18,8 +18,8 @@ from codedgrad.core import Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.delays import build as build_delays
 from codedgrad.errors import InvalidOption
+from codedgrad.scenario.delays_text import table_of
 from codedgrad.schemes import build, uncoded
-from codedgrad.sim.delays_text import table_of
 from codedgrad.view import LiveView, write_page
 
 if TYPE_CHECKING:

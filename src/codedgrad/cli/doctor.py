@@ -16,15 +16,13 @@ import typer
 from rich.console import Console
 
 import codedgrad
-from codedgrad.engines.doctor import findings
-from codedgrad.engines.doctor_ray import is_address
-from codedgrad.engines.examining import Finding, Looking
+from codedgrad.cli.echo import WIDTH
+from codedgrad.engines.doctor.doctor import findings
+from codedgrad.engines.doctor.examination import Finding, Looking
+from codedgrad.engines.ray.address import is_address
 from codedgrad.errors import InvalidOption
 from codedgrad.view.subjects import shown
 
-__all__ = ["doctor"]
-
-_WIDTH = 80
 _INDENT = " " * 15  # before a reason
 _LONGEST = 400  # characters of a reason
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")  # of what others say
@@ -101,7 +99,7 @@ def _echo(finding: Finding) -> Finding:
     typer.echo(
         textwrap.fill(
             reason,
-            _WIDTH,
+            WIDTH,
             initial_indent=first,
             subsequent_indent=_INDENT,
             break_on_hyphens=False,

@@ -17,14 +17,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from codedgrad.cli.echo import WIDTH, echo
 from codedgrad.errors import InvalidOption
 from codedgrad.papers import PAPERS, Effort, Exhibit, Paper, Recipe
 from codedgrad.papers.drawing import check_drawing
 from codedgrad.papers.writing import check_folder, facts, write_exhibit, write_facts
-
-__all__ = ["papers"]
-
-_WIDTH = 80
 
 
 def papers(
@@ -195,7 +192,7 @@ def _print_paper(paper: Paper, effort: Effort) -> None:
 def _print_exhibit(exhibit: Exhibit) -> None:
     _echo(f"-- {exhibit.title}")
     typer.echo("")
-    console = Console(width=_WIDTH)
+    console = Console(width=WIDTH)
     with console.capture() as shown:
         console.print(_table(exhibit))
     for line in shown.get().splitlines():
@@ -222,16 +219,13 @@ def _table(exhibit: Exhibit) -> Table:
 def _echo(text: str, indent: int = 0) -> None:
     """Print what fits, and what standard output can show; some know ASCII only."""
     text = text.rstrip()
-    if indent or len(text) > _WIDTH:
+    if indent or len(text) > WIDTH:
         begin, later = " " * indent, " " * (indent + 2)
         text = textwrap.fill(
             text,
-            _WIDTH,
+            WIDTH,
             initial_indent=begin,
             subsequent_indent=later,
             break_on_hyphens=False,
         )
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    if text.encode(encoding, "replace").decode(encoding) != text:
-        text = text.replace("±", "+-")
-    typer.echo(text.encode(encoding, "replace").decode(encoding))
+    echo(text)

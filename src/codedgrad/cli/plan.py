@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,17 +13,15 @@ import typer
 
 from codedgrad.advise import Advice, Asked, Planned, advice_on
 from codedgrad.advise import plan as make_plan
-from codedgrad.advise.planning_scenario import check_scenario, write_scenario
-from codedgrad.advise.planning_search import Score
-from codedgrad.advise.planning_sources import Source, source_from, source_of_delays
+from codedgrad.advise.plan.scenario import check_scenario, write_scenario
+from codedgrad.advise.plan.search import Score
+from codedgrad.advise.plan.sources import Source, source_from, source_of_delays
 from codedgrad.cli.bars import bar
+from codedgrad.cli.echo import WIDTH, echo_wrapped
 from codedgrad.errors import InvalidOption
+from codedgrad.scenario.network_text import network_of, network_table
 from codedgrad.sim import Machine
-from codedgrad.sim.network_text import network_of, network_table
 
-__all__ = ["plan"]
-
-_WIDTH = 80
 _LABEL = 26  # columns for the name of a scheme; longer ones have a line of their own
 _SIZES = (9, 9, 7, 10, 6)
 
@@ -56,14 +53,6 @@ def plan(
             max=1.0,
         ),
     ] = None,
-    opaque: Annotated[
-        bool,
-        typer.Option(
-            "--opaque",
-            help="Workers give one answer a call: nobody knows how far they are, and "
-            "a second call in a step pays everything again.",
-        ),
-    ] = False,
     latency: Annotated[
         float | None,
         typer.Option(
@@ -119,15 +108,14 @@ def plan(
 
     Example: codedgrad plan AR
 
-    With a law and 32 workers of which nobody knows how far they are:
+    With a law instead of a recording, and 32 workers:
 
     codedgrad plan --delays "shifted-exponential(floor=0.5, mean=0.5)" --share 0.1
-    --workers 32 --opaque
+    --workers 32
     """
     table = None if network is None else network_table(network)
     machine = Machine(
         drain=drain,
-        progress=not opaque,
         network=None if table is None else network_of(table),
     )
     if out is not None:
@@ -155,7 +143,7 @@ def plan(
         typer.echo(json.dumps(_for_machines(planned, advice, written), allow_nan=False))
         return
     for line in _lines(planned, advice, top, written):
-        _print(line)
+        echo_wrapped(line)
 
 
 def _source(path: str | None, delays: Sequence[str], share: float | None) -> Source:
@@ -200,7 +188,7 @@ def _table(planned: Planned, advice: Advice, top: int) -> Iterator[str]:
     shown = _shown(advice, top)
     width = min(max(len(score.candidate.label) for score in shown), _LABEL)
     head = ("s/step", "x bound", "work", "messages", "data")
-    yield " " * (_WIDTH - 11) + "if a worker"
+    yield " " * (WIDTH - 11) + "if a worker"
     yield _row("scheme", head, "dies", width)
     digits = _digits(planned.found.bound)
     for score in shown:
@@ -228,7 +216,7 @@ def _row(label: str, cells: Sequence[str], last: str, width: int) -> str:
     figures = "".join(
         f"{cell:>{size}}" for cell, size in zip(cells, _SIZES, strict=True)
     )
-    return f"{label:<{width}}{figures}".ljust(_WIDTH - 11) + last
+    return f"{label:<{width}}{figures}".ljust(WIDTH - 11) + last
 
 
 def _shown(advice: Advice, top: int) -> list[Score]:
@@ -268,13 +256,6 @@ def _digits(seconds: float) -> int:
 
 def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else "-"
-
-
-def _print(line: str) -> None:
-    """Print a line, wrapped; what standard output cannot show is left out."""
-    text = line if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH)
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    typer.echo(text.encode(encoding, "replace").decode(encoding))
 
 
 # -- what machines see ---------------------------------------------------------------

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,21 +16,19 @@ import typer
 
 from codedgrad.advise import Probe, write_probe
 from codedgrad.advise import probe as measure
-from codedgrad.advise.planning_candidates import pieces_for
-from codedgrad.advise.probing import Work, steps_of
+from codedgrad.advise.plan.candidates import pieces_for
+from codedgrad.advise.probe.probe import Work, steps_of
 from codedgrad.cli.bars import bar
+from codedgrad.cli.echo import echo_wrapped
 from codedgrad.engines import Engine, Here, Local
 from codedgrad.errors import InvalidOption, StepGivenUp
 
 if TYPE_CHECKING:
     from codedgrad.torch import Job
 
-__all__ = ["probe"]
-
 _ENGINES: dict[str, Callable[[], Engine]] = {"local": Local, "here": Here}
 _BATCH = 256  # samples a step, of the demo's data
 _ROWS = 16  # workers in the table
-_WIDTH = 80
 
 
 def probe(
@@ -95,7 +92,7 @@ def probe(
         typer.echo(json.dumps(_for_machines(found), allow_nan=False))
         return
     for line in _lines(found, out):
-        typer.echo(line if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH))
+        echo_wrapped(line)
 
 
 def _measured(
@@ -141,9 +138,9 @@ def _prepared(
 ) -> tuple[Callable[[int], Work], str, int]:
     """Return what cuts the job, what to call it, and the samples of a step."""
     try:
+        from codedgrad.torch.model.workload import workload
         from codedgrad.torch.pictures import pictures
         from codedgrad.torch.rehearsal import network
-        from codedgrad.torch.workload import workload
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from codedgrad.cli.echo import WIDTH, echo, echo_wrapped
 from codedgrad.view import (
     Subject,
     caveats,
@@ -29,10 +28,6 @@ from codedgrad.view import (
     write_scalars,
     write_timeline,
 )
-
-__all__ = ["report"]
-
-_WIDTH = 80
 
 
 def report(
@@ -115,7 +110,7 @@ def _show_machines(subjects: Sequence[Subject], written: dict[str, str]) -> None
 
 
 def _show_people(subjects: Sequence[Subject], written: dict[str, str]) -> None:
-    console = Console(width=_WIDTH)
+    console = Console(width=WIDTH)
     with console.capture() as shown:
         console.print(summary_table([summary(subject) for subject in subjects]))
     lines = [line.rstrip() for line in shown.get().splitlines()]
@@ -123,15 +118,7 @@ def _show_people(subjects: Sequence[Subject], written: dict[str, str]) -> None:
         "wait: for all workers, >= a lower bound, ~ an estimate; work: parts computed"
     )
     for line in (*lines, "", meaning, "", verdict_on(subjects), *caveats(subjects)):
-        _print(textwrap.fill(line, _WIDTH) if len(line) > _WIDTH else line)
-    _print("")
+        echo_wrapped(line)
+    echo("")
     for what, where in written.items():
-        _print(f"{what}: {where}")
-
-
-def _print(text: str) -> None:
-    """Print what standard output can show; some know ASCII only."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    if text.encode(encoding, "replace").decode(encoding) != text:
-        text = text.replace("“", '"').replace("”", '"')
-    typer.echo(text.encode(encoding, "replace").decode(encoding))
+        echo(f"{what}: {where}")

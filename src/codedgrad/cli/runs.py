@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +10,9 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
+from codedgrad.cli.echo import echo
 from codedgrad.errors import InvalidOption
 from codedgrad.trace.listing import Listed, list_runs
-
-__all__ = ["runs"]
 
 _HEADER = (
     *("run", "scheme", "engine", "workers", "parts", "steps", "checkpoint"),
@@ -58,7 +56,7 @@ def runs(
     elif listed:
         _show_people(listed, folder)
     else:
-        _print(f"no run in {folder}, nor in folders up to three below")
+        echo(f"no run in {folder}, nor in folders up to three below")
 
 
 def _show_people(listed: Sequence[Listed], folder: Path) -> None:
@@ -70,16 +68,16 @@ def _show_people(listed: Sequence[Listed], folder: Path) -> None:
             cell.ljust(width) if name in _TO_THE_LEFT else cell.rjust(width)
             for name, cell, width in zip(_HEADER, row, widths, strict=True)
         ]
-        _print("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())
     notes = [
         f"{name}: {note}"
         for name, run in zip(names, listed, strict=True)
         for note in _notes(run)
     ]
     if notes:
-        _print("")
+        echo("")
     for note in notes:
-        _print(note)
+        echo(note)
 
 
 def _name(run: Listed, folder: Path) -> str:
@@ -151,9 +149,3 @@ def _bytes(count: float) -> str:
 def _plain(text: str) -> str:
     """Return text of a file or a name on one line, without control characters."""
     return "".join(each if each.isprintable() else "?" for each in text)
-
-
-def _print(text: str) -> None:
-    """Print what standard output can show; some know ASCII only."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    typer.echo(text.encode(encoding, "replace").decode(encoding))

@@ -14,9 +14,7 @@ import typer
 
 from codedgrad.errors import InvalidCode, InvalidOption, InvalidScheme
 from codedgrad.schemes import SCHEMES, build
-from codedgrad.schemes.build import Family, options, typical
-
-__all__ = ["schemes"]
+from codedgrad.schemes.registry import Family, options, typical
 
 _WORKERS = 8  # of the examples, where any number will do
 _FITTING = {"coded_reduce": 12}
@@ -84,6 +82,7 @@ def describe(name: str) -> Description:
     """Return what the docstring of a scheme says."""
     family = SCHEMES[name]
     head, _, arguments = (inspect.getdoc(family) or "").partition("\nArgs:\n")
+    head, _, origin = head.partition("\nSource: ")
     summary, _, details = head.partition("\n")
     meanings = _meanings(arguments)
     choices = [
@@ -95,12 +94,11 @@ def describe(name: str) -> Description:
         )
         for option, default in options(family).items()
     ]
-    module = inspect.getmodule(family)
     return Description(
         name=name,
         summary=summary,
         details=" ".join(details.split()),
-        origin=((module and module.__doc__) or "").partition("\n")[0],
+        origin=" ".join(origin.split()),
         choices=tuple(sorted(choices, key=lambda choice: not choice.required)),
         example=_example(name, family),
     )

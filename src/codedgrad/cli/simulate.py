@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,15 +20,16 @@ import typer
 from rich.console import Console
 
 from codedgrad.cli.bars import bar
+from codedgrad.cli.echo import WIDTH, echo_wrapped
 from codedgrad.core import Scheme
 from codedgrad.delays import MODELS, Times, draw
 from codedgrad.errors import InvalidOption
+from codedgrad.scenario.delays_text import keys_of
+from codedgrad.scenario.scenario import Flags, Scenario, scenario_from_flags
 from codedgrad.sim import Bounds, bounds_of, compare, header_of, run_events
-from codedgrad.sim.delays_text import keys_of
-from codedgrad.sim.scenario import Flags, Scenario, scenario_from_flags
 from codedgrad.trace import Recorder
 from codedgrad.view import (
-    Row,
+    ComparisonRow,
     about_bounds,
     check_plot,
     compared,
@@ -40,11 +40,7 @@ from codedgrad.view import (
 )
 from codedgrad.view.comparison import percent
 
-__all__ = ["help_text", "simulate"]
-
 Advanced: TypeAlias = Callable[[int], None]
-
-_WIDTH = 80
 
 
 _WHAT = (
@@ -194,14 +190,14 @@ def simulate(
         check_plot(plot_file)
     files = {} if trace is None else _trace_files(asked, trace)
     try:
-        _run(asked, _Wanted(plot_file, trace, files, bound, as_json))
+        _run(asked, _Outputs(plot_file, trace, files, bound, as_json))
     except KeyboardInterrupt:
         print("interrupted: nothing was written", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Outputs:
     """What is made of a comparison, besides or instead of a table."""
 
     plot: Path | None
@@ -211,7 +207,7 @@ class _Wanted:
     as_json: bool
 
 
-def _run(asked: Scenario, wanted: _Wanted) -> None:
+def _run(asked: Scenario, wanted: _Outputs) -> None:
     total = asked.steps * (asked.runs * len(asked.schemes) + len(wanted.files))
     titled = [asked.title] if asked.title else []
     with _progress(total) as advanced:
@@ -249,8 +245,10 @@ def _bounds(asked: Scenario) -> list[Bounds]:
 # -- what people see -----------------------------------------------------------------
 
 
-def _print(asked: Scenario, rows: Sequence[Row], lines: Sequence[str]) -> None:
-    console = Console(width=_WIDTH)
+def _print(
+    asked: Scenario, rows: Sequence[ComparisonRow], lines: Sequence[str]
+) -> None:
+    console = Console(width=WIDTH)
     with console.capture() as shown:
         console.print(table(rows))
     known = [row.distance for row in rows if row.distance is not None]
@@ -258,21 +256,10 @@ def _print(asked: Scenario, rows: Sequence[Row], lines: Sequence[str]) -> None:
     bound = about_bounds(known, asked.machine, gave_up) if known else ()
     after = (*_lost(asked, rows), *_noise(rows), *bound, verdict(rows))
     for line in (*lines, *asked.notes, "", *shown.get().splitlines(), "", *after):
-        wrapped = line.rstrip() if len(line) <= _WIDTH else textwrap.fill(line, _WIDTH)
-        typer.echo(_encodable(wrapped))
+        echo_wrapped(line.rstrip())
 
 
-def _encodable(text: str) -> str:
-    """Return what standard output can show; some know ASCII only."""
-    encoding = getattr(sys.stdout, "encoding", None)  # there may be no stdout at all
-    try:
-        text.encode(encoding or "utf-8")
-    except UnicodeEncodeError:
-        return text.replace("±", "+-").encode("ascii", "replace").decode()
-    return text
-
-
-def _noise(rows: Sequence[Row]) -> list[str]:
+def _noise(rows: Sequence[ComparisonRow]) -> list[str]:
     known = [r for row in rows if (r := row.ratio) is not None and r.blocks > 1]
     if not known:
         return []
@@ -285,7 +272,7 @@ def _noise(rows: Sequence[Row]) -> list[str]:
     return [f"{text} ({known[0].blocks} {of})"]
 
 
-def _lost(asked: Scenario, rows: Sequence[Row]) -> list[str]:
+def _lost(asked: Scenario, rows: Sequence[ComparisonRow]) -> list[str]:
     """Say who gave steps up, and why."""
     gave_up = {str(row): row.figures["gave_up"] for row in rows}
     if not any(gave_up.values()):
@@ -321,7 +308,7 @@ def _progress(total: int) -> Iterator[Advanced]:
 # -- what machines see ---------------------------------------------------------------
 
 
-def _for_machines(asked: Scenario, rows: Sequence[Row]) -> dict[str, object]:
+def _for_machines(asked: Scenario, rows: Sequence[ComparisonRow]) -> dict[str, object]:
     machine = asked.machine
     return {
         "scenario": {
@@ -345,7 +332,7 @@ def _for_machines(asked: Scenario, rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _row_for_machines(row: Row) -> dict[str, object]:
+def _row_for_machines(row: ComparisonRow) -> dict[str, object]:
     ratio, far = row.ratio, row.distance
     return {
         "name": str(row),

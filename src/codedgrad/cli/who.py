@@ -12,12 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from codedgrad.advise import Slowness, read_paces, said, who_is_slow
-from codedgrad.advise.slow_words import HEADS, for_machines, rest, rows
+from codedgrad.advise.slow.words import HEADS, for_machines, rest, rows
+from codedgrad.cli.echo import WIDTH
 from codedgrad.view.subjects import shown
 
-__all__ = ["who"]
-
-_WIDTH = 80
 _TEXT = ("worker", "what", "cause")
 
 
@@ -58,11 +56,11 @@ def who(
 
 def _show(found: Slowness, everybody: bool) -> None:
     for sentence in said(found):
-        typer.echo(textwrap.fill(sentence, _WIDTH))
+        typer.echo(textwrap.fill(sentence, WIDTH))
     listed = rows(found, everybody)
     if listed:
         typer.echo("")
-        console = Console(width=_WIDTH)
+        console = Console(width=WIDTH)
         with console.capture() as printed:
             console.print(_table(listed))
         for line in printed.get().splitlines():
@@ -71,7 +69,7 @@ def _show(found: Slowness, everybody: bool) -> None:
     if last and listed:
         typer.echo(last)
     for note in (*found.doubts, *(found.remarks if listed else ())):
-        typer.echo("\n" + textwrap.fill(note, _WIDTH))
+        typer.echo("\n" + textwrap.fill(note, WIDTH))
 
 
 def _table(listed: list[tuple[str, ...]]) -> Table:

@@ -10,20 +10,20 @@ from collections.abc import Callable
 
 from codedgrad.codes import bounds, tree
 from codedgrad.codes.amplification import Amplification, amplification
-from codedgrad.codes.bernoulli import bernoulli
-from codedgrad.codes.clustered import clustered
 from codedgrad.codes.code import Code, Decoding, decode
-from codedgrad.codes.cyclic import cyclic
-from codedgrad.codes.erasurehead import erasurehead
 from codedgrad.codes.expected import Expected, expected
-from codedgrad.codes.fractional import fractional
-from codedgrad.codes.graph import edge_graph, vertex_graph
-from codedgrad.codes.heterogeneous import heterogeneous
+from codedgrad.codes.families.bernoulli import bernoulli
+from codedgrad.codes.families.clustered import clustered
+from codedgrad.codes.families.cyclic import cyclic
+from codedgrad.codes.families.erasurehead import erasurehead
+from codedgrad.codes.families.fractional import fractional
+from codedgrad.codes.families.graph import edge_graph, vertex_graph
+from codedgrad.codes.families.heterogeneous import heterogeneous
+from codedgrad.codes.families.proportional import proportional
+from codedgrad.codes.families.stochastic import stochastic
+from codedgrad.codes.families.uncoded import uncoded
 from codedgrad.codes.own import from_matrix, from_null_space
-from codedgrad.codes.proportional import proportional
 from codedgrad.codes.refined import recut, refined
-from codedgrad.codes.stochastic import stochastic
-from codedgrad.codes.uncoded import uncoded
 
 FAMILIES: dict[str, Callable[..., Code]] = {
     family.__name__: family

@@ -23,14 +23,6 @@ from codedgrad.codes.decoders import Floats
 from codedgrad.codes.late_sets import heard_without, late_sets
 from codedgrad.errors import IllConditioned
 
-__all__ = [
-    "LIMIT",
-    "Amplification",
-    "amplification",
-    "factors",
-    "refuse_above_limit",
-]
-
 LIMIT = 500.0
 """The largest amplification of a code that is built without being asked twice."""
 

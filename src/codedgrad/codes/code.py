@@ -20,8 +20,6 @@ from codedgrad.codes.decoders import EXACT, Bools, Decoder, Floats, residuals
 from codedgrad.codes.sparse import Matrix
 from codedgrad.errors import InvalidCode, InvalidHeard
 
-__all__ = ["Code", "Decoding", "decode"]
-
 _NOISE = 1e-13  # a message that adds this much less than the largest adds nothing
 
 

@@ -26,8 +26,6 @@ from codedgrad.codes.decoders import (
 from codedgrad.codes.sparse import combine
 from codedgrad.errors import InvalidCode
 
-__all__ = ["Expected", "expected", "least_squares"]
-
 _ENUMERATED = 16  # workers up to which all patterns are looked at
 _CHUNK = 2**20  # entries of the weights looked at at once
 _LARGEST = 20_000  # numbers for a pattern, beyond which patterns go one by one

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from codedgrad.codes.decoders import Bools
 
-__all__ = ["LateSets", "heard_without", "late_sets"]
-
 Sets: TypeAlias = NDArray[np.intp]  # shape (sets, late)
 
 _EXHAUSTIVE = 100_000

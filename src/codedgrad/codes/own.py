@@ -11,14 +11,12 @@ from numpy.typing import ArrayLike
 
 from codedgrad.codes.amplification import LIMIT, factors
 from codedgrad.codes.code import Code
-from codedgrad.codes.cyclic import better_choices
 from codedgrad.codes.decoders import EXACT, Floats, LeastSquares, residuals
+from codedgrad.codes.families.cyclic import better_choices
+from codedgrad.codes.families.null_space import null_space_code
 from codedgrad.codes.late_sets import heard_without, late_sets
-from codedgrad.codes.null_space import null_space_code
 from codedgrad.codes.sparse import Matrix, tidy
 from codedgrad.errors import IllConditioned, InvalidCode
-
-__all__ = ["from_matrix", "from_null_space"]
 
 
 def from_matrix(

@@ -18,8 +18,6 @@ from codedgrad.codes.decoders import (
 )
 from codedgrad.codes.sparse import Matrix, tidy
 
-__all__ = ["recut", "refined", "runs"]
-
 
 def runs(parts: int, blocks: int) -> tuple[range, ...]:
     """Cut `range(parts)` into consecutive runs, one for every block.
@@ -58,6 +56,9 @@ def refined(code: Code, pieces: int) -> Code:
 def recut(code: Code, parts: int) -> Code:
     """Return `code` over any number of parts: its own become blocks of them.
 
+    The number of parts belongs to the run and not to the scheme: samples and random
+    draws depend on it, so a run that goes on with other workers keeps it.
+
     Block b holds run b of `runs`: column b of `B` is repeated, or left out where the
     run is empty. Messages and tolerance stay what they are. A message may be left
     without a part, and its worker then has nothing to compute for it. Uneven runs make
@@ -89,7 +90,11 @@ def recut(code: Code, parts: int) -> Code:
 
 
 def _decoder(code: Code, B: Matrix) -> Decoder:
-    """Return a decoder for columns that do not all count the same."""
+    """Return a decoder for columns that do not all count the same.
+
+    Other sizes have another least misfit, so decoders that minimise it are made for the
+    cut matrix; those that are exact by construction are kept.
+    """
     decoder, inner = code.decoder, code.decoder
     while isinstance(inner, PerBlock):
         inner = inner.inner

@@ -5,7 +5,6 @@ answer with plans, plans with decisions; drivers carry out. See `coordinator` fo
 rules of a step and `session` for the races.
 """
 
-from codedgrad.core.code_plan import CodePlan
 from codedgrad.core.commands import (
     ROOT,
     Assign,
@@ -20,8 +19,6 @@ from codedgrad.core.commands import (
     WakeAt,
 )
 from codedgrad.core.coordinator import Coordinator
-from codedgrad.core.cover import Cover, best_cover, decode_rows
-from codedgrad.core.credits import Credits
 from codedgrad.core.events import (
     Event,
     MessageArrived,
@@ -36,8 +33,6 @@ from codedgrad.core.events import (
 )
 from codedgrad.core.history import History, Observation, Record
 from codedgrad.core.ledger import Ledger
-from codedgrad.core.link import Link
-from codedgrad.core.opinions import Opinions, is_question
 from codedgrad.core.orders import Orders
 from codedgrad.core.patience import Deadline, Patience
 from codedgrad.core.plan import (
@@ -48,9 +43,10 @@ from codedgrad.core.plan import (
     Finish,
     Plan,
     Scheme,
+    Traits,
     Wait,
 )
-from codedgrad.core.rules import Decodable, First, Rule, Tally, Threshold, Within
+from codedgrad.core.second_opinion import Opinions, is_question
 from codedgrad.core.session import Progress, Report, Send, Session, Task
 from codedgrad.core.state import MessageState, SegmentState, State
 
@@ -59,25 +55,19 @@ __all__ = [
     "Ask",
     "Assign",
     "Capabilities",
-    "CodePlan",
     "Combine",
     "Command",
     "Coordinator",
-    "Cover",
-    "Credits",
     "Cut",
     "Deadline",
     "Decision",
-    "Decodable",
     "Drop",
     "Event",
     "Fail",
     "Finish",
-    "First",
     "GiveUp",
     "History",
     "Ledger",
-    "Link",
     "MessageArrived",
     "MessageFailed",
     "MessageState",
@@ -92,7 +82,6 @@ __all__ = [
     "Progressed",
     "Record",
     "Report",
-    "Rule",
     "Scheme",
     "Segment",
     "SegmentState",
@@ -101,17 +90,13 @@ __all__ = [
     "State",
     "StepCancelled",
     "StepStarted",
-    "Tally",
     "Task",
-    "Threshold",
     "TimerFired",
+    "Traits",
     "Upload",
     "Wait",
     "WakeAt",
-    "Within",
     "WorkerJoined",
     "WorkerLost",
-    "best_cover",
-    "decode_rows",
     "is_question",
 ]

@@ -6,20 +6,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-__all__ = [
-    "ROOT",
-    "Assign",
-    "Combine",
-    "Command",
-    "Cut",
-    "Drop",
-    "GiveUp",
-    "Order",
-    "Segment",
-    "Upload",
-    "WakeAt",
-]
-
 ROOT = -1
 """Whom messages go to, unless an order names a worker."""
 
@@ -88,7 +74,9 @@ class Upload(
     """Send the sum of some segments in one message, as soon as all are closed.
 
     An inner node of a tree adds what it has `gathered`: (message, weight) pairs of
-    messages that have come to it. The sum goes to worker `to`, or to the root.
+    messages that have come to it. The sum goes to worker `to`, or to the root. Trees
+    need no more of the core than these two fields: one coordinator decides for every
+    parent, from what has come to that parent, so there is one trace and one history.
     """
 
     step: int

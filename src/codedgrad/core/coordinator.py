@@ -9,9 +9,9 @@ The rules:
 3. While a step is open a timer is set. It is shown to the plan only when it is due; an
    event stamped after a timer that has not come yet brings it along.
 4. A message that is not finite is doubted, and a second opinion asked for, by the rules
-   in `opinions`. The plan is shown it when that is settled: as arrived if it is handed
-   over, as failed if it is contradicted. What an event settles is shown after it. The
-   plan is not shown what is only about opinions.
+   in `second_opinion`. The plan is shown it when that is settled: as arrived if it is
+   handed over, as failed if it is contradicted. What an event settles is shown after
+   it. The plan is not shown what is only about opinions.
 5. What compares the messages of a sum is noted in the history, once, as long as no
    later step has started. No plan is shown it.
 6. Nothing here reads a clock, draws a number or sees a gradient: the same events give
@@ -45,7 +45,6 @@ from codedgrad.core.events import (
     WorkerLost,
 )
 from codedgrad.core.history import History
-from codedgrad.core.opinions import Opinions, Verdict
 from codedgrad.core.patience import Patience
 from codedgrad.core.plan import (
     Ask,
@@ -57,10 +56,9 @@ from codedgrad.core.plan import (
     Scheme,
     Wait,
 )
+from codedgrad.core.second_opinion import Opinions, Verdict
 from codedgrad.core.state import State
-from codedgrad.errors import BrokenPlan, ProtocolError
-
-__all__ = ["Coordinator"]
+from codedgrad.errors import BrokenPlan, InvalidScheme, ProtocolError
 
 
 class Coordinator:
@@ -101,6 +99,7 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
         patience: Patience | None = None,
         history: History | None = None,
     ) -> None:
+        _check_engine(scheme, capabilities or Capabilities())
         self.scheme = scheme
         self.history = History(scheme.workers) if history is None else history
         self.ignored: Counter[str] = Counter()
@@ -230,6 +229,8 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
         if isinstance(event, TimerFired):
             self._until = math.inf
             return self._show(state, event)
+        # Strictly before: at equal times messages come first, so a message that arrives
+        # at its very deadline still counts.
         overtaken = self._until < self._now
         commands = self._show(state, event)
         if overtaken and self._state is state:
@@ -311,3 +312,21 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
     def _ignore(self, reason: str) -> list[Command]:
         self.ignored[reason] += 1
         return []
+
+
+def _check_engine(scheme: Scheme, engine: Capabilities) -> None:
+    """Refuse a scheme whose plans need more than the engine can do.
+
+    Raises:
+        InvalidScheme: If they do. Without the refusal every step would end by patience.
+    """
+    needs, problem = scheme.traits, ""
+    if needs.needs_progress and not engine.progress:
+        problem = "reports of progress, which this engine does not send"
+    elif needs.needs_rows > engine.rows_per_worker:
+        problem = f"workers that hold {needs.needs_rows} sums at once"
+    if problem:
+        raise InvalidScheme(
+            f"{scheme.name} needs {problem}",
+            "two_stage, or a fixed code such as fractional(tolerance=1)",
+        )

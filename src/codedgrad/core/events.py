@@ -10,19 +10,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-__all__ = [
-    "Event",
-    "MessageArrived",
-    "MessageFailed",
-    "MessagesCompared",
-    "Progressed",
-    "StepCancelled",
-    "StepStarted",
-    "TimerFired",
-    "WorkerJoined",
-    "WorkerLost",
-]
-
 
 class StepStarted(Struct, frozen=True, tag=True, gc=False):
     """The parameters of `step` are published. Ignored unless it is a later step."""
@@ -50,7 +37,7 @@ class MessageArrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True
 
     `cuts` are its (segment, parts merged) pairs. They are all one needs to know what
     was added up, and say that those segments are closed. Not `finite`: the driver
-    found a value in it that is infinite or not a number. See `opinions`.
+    found a value in it that is infinite or not a number. See `second_opinion`.
     """
 
     step: int

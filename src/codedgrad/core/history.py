@@ -15,8 +15,6 @@ from typing import Protocol, TypeVar
 from codedgrad.core.events import MessageArrived, MessagesCompared
 from codedgrad.core.state import SegmentState, State
 
-__all__ = ["Estimator", "History", "Observation", "Record", "Stretch", "Tracker"]
-
 _REMEMBERED = 64  # steps kept in full, fewer where they would hold too much:
 _OBSERVED = 20_000  # workers times steps
 _RECENT = 20  # steps whose durations make the patience
@@ -167,7 +165,7 @@ class Record:
                 whole = len(known.segment.parts)
                 marks, left, ended = ((whole, self.late[worker]),), 0, "answered"
             if left and known.ended_at < start:
-                left = 0  # it was still waiting in the queue
+                left = 0  # taken away before it was begun: that says nothing of speed
             if not marks and not left and ended != "failed":
                 continue
             found.append(
@@ -296,6 +294,8 @@ class History:
 
     def settle(self) -> None:
         """Teach the trackers the last step, late arrivals until now included."""
+        # When the next step starts, not when this one ends: until then a late message
+        # turns a censored time into an observed one.
         if self._fresh is not None:
             for tracker in self._trackers.values():
                 tracker.update(self._fresh)

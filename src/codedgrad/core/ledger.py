@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """Counts of copies for parts 0 to `parts` - 1.
@@ -27,29 +25,20 @@ class Ledger:
         covered: Heard messages that hold the part, by part.
         missing: How many parts nobody has finished.
         uncovered: How many parts no heard message holds.
-        orphaned: How many parts nobody has finished and nobody has in hand.
 
     Example:
         >>> ledger = Ledger(3)
         >>> ledger.assign((0, 1, 2))
         >>> ledger.finish(0)
         >>> ledger.close((0,), rest=(1, 2))  # a cut: parts 1 and 2 are nobody's now
-        >>> ledger.missing, ledger.orphaned, ledger.uncovered
-        (2, 2, 3)
+        >>> ledger.missing, ledger.uncovered
+        (2, 3)
         >>> ledger.cover((0,))
         >>> ledger.uncovered
         2
     """
 
-    __slots__ = (
-        "closed",
-        "covered",
-        "in_hand",
-        "missing",
-        "open",
-        "orphaned",
-        "uncovered",
-    )
+    __slots__ = ("closed", "covered", "in_hand", "missing", "open", "uncovered")
 
     def __init__(self, parts: int) -> None:
         self.in_hand = [0] * parts
@@ -58,7 +47,6 @@ class Ledger:
         self.covered = [0] * parts
         self.missing = parts
         self.uncovered = parts
-        self.orphaned = parts
 
     def is_finished(self, part: int) -> bool:
         """Whether there is a finished copy of a part, wherever it is."""
@@ -67,14 +55,14 @@ class Ledger:
     def assign(self, parts: Iterable[int]) -> None:
         """Note parts given to a worker."""
         for part in parts:
-            self._take(part)
+            self.in_hand[part] += 1
 
     def finish(self, part: int) -> None:
         """Note a part merged into its open segment."""
         if not self.is_finished(part):
             self.missing -= 1
         self.open[part] += 1
-        self._leave(part)
+        self.in_hand[part] -= 1
 
     def close(self, done: Iterable[int], rest: Iterable[int]) -> None:
         """Note that a segment with `done` parts is closed and its `rest` given up."""
@@ -82,7 +70,7 @@ class Ledger:
             self.open[part] -= 1
             self.closed[part] += 1
         for part in rest:
-            self._leave(part)
+            self.in_hand[part] -= 1
 
     def cover(self, parts: Iterable[int]) -> None:
         """Note a message heard by the root.
@@ -92,7 +80,6 @@ class Ledger:
         for part in parts:
             if not self.is_finished(part):
                 self.missing -= 1
-                self.orphaned -= self.in_hand[part] == 0
             if self.covered[part] == 0:
                 self.uncovered -= 1
             self.covered[part] += 1
@@ -104,18 +91,6 @@ class Ledger:
             where[part] -= 1
             if not self.is_finished(part):
                 self.missing += 1
-                if self.in_hand[part] == 0:
-                    self.orphaned += 1
         if not closed:
             for part in rest:
-                self._leave(part)
-
-    def _take(self, part: int) -> None:
-        if self.in_hand[part] == 0 and not self.is_finished(part):
-            self.orphaned -= 1
-        self.in_hand[part] += 1
-
-    def _leave(self, part: int) -> None:
-        self.in_hand[part] -= 1
-        if self.in_hand[part] == 0 and not self.is_finished(part):
-            self.orphaned += 1
+                self.in_hand[part] -= 1

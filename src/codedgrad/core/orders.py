@@ -8,8 +8,6 @@ from codedgrad.core.commands import ROOT, Assign, Cut, Drop, Order, Segment, Upl
 from codedgrad.core.plan import Ask
 from codedgrad.core.state import State
 
-__all__ = ["Orders"]
-
 
 class Orders:
     """Collects the orders of one answer.

@@ -20,11 +20,8 @@ from codedgrad.errors import InvalidScenario
 if TYPE_CHECKING:
     from codedgrad.core.history import History
 
-__all__ = ["Deadline", "Patience"]
-
-
 _SCALE_OF_STEP = 10.0  # times the longest recent step: the time scale of plans
-_FIRST_SCALE = 600.0  # seconds, the time scale of a first step at least
+_FIRST_SCALE = 600.0  # seconds: at least, in a first step, which may compile
 
 
 @dataclass(frozen=True, slots=True)

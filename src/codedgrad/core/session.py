@@ -19,8 +19,6 @@ from msgspec import Struct
 
 from codedgrad.core.commands import ROOT, Assign, Cut, Drop, Order, Upload
 
-__all__ = ["Progress", "Report", "Send", "Session", "Task"]
-
 
 class Task(Struct, frozen=True, gc=False):
     """Compute this part and, unless it is abandoned, merge it with its coefficient."""

@@ -3,12 +3,13 @@
 Two doors lead in: `obey` takes a plan's orders, and raises `BrokenPlan` if one cannot
 be meant; `accept` takes what workers report, and turns away whatever is repeated,
 unknown or contradicts what was final. A message that is not finite is noted as doubted,
-and neither heard nor failed until `opinions` have settled what it is.
+and neither heard nor failed until `second_opinion` has settled what it is.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 from codedgrad.core.commands import ROOT, Assign, Cut, Drop, Order, Segment, Upload
 from codedgrad.core.events import MessageArrived, MessageFailed, Progressed
@@ -17,9 +18,8 @@ from codedgrad.core.patience import Deadline
 from codedgrad.core.plan import Capabilities
 from codedgrad.errors import BrokenPlan
 
-__all__ = ["MessageState", "SegmentState", "State"]
 
-
+@dataclass(slots=True, eq=False)
 class SegmentState:
     """A segment as far as the coordinator knows.
 
@@ -36,30 +36,19 @@ class SegmentState:
         whole: It is never cut.
     """
 
-    __slots__ = (
-        "assigned",
-        "closed",
-        "done",
-        "ended",
-        "ended_at",
-        "gone",
-        "keep",
-        "marks",
-        "segment",
-        "whole",
-    )
+    segment: Segment
+    assigned: float
+    whole: bool = False
+    done: int = 0
+    closed: bool = False
+    gone: bool = False
+    marks: list[tuple[int, float]] = field(default_factory=list)
+    ended: str = "open"
+    ended_at: float = math.inf
+    keep: int = field(init=False)
 
-    def __init__(self, segment: Segment, assigned: float, whole: bool = False) -> None:
-        self.segment = segment
-        self.whole = whole
-        self.assigned = assigned
-        self.done = 0
-        self.closed = False
-        self.gone = False
-        self.marks: list[tuple[int, float]] = []
-        self.ended = "open"
-        self.ended_at = math.inf
-        self.keep = len(segment.parts)
+    def __post_init__(self) -> None:
+        self.keep = len(self.segment.parts)
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -67,6 +56,7 @@ class SegmentState:
         return self.segment.parts[: self.done]
 
 
+@dataclass(slots=True, eq=False)
 class MessageState:
     """A message as far as the coordinator knows.
 
@@ -84,38 +74,16 @@ class MessageState:
         to: Who hears it: a worker, or the root.
     """
 
-    __slots__ = (
-        "arrived",
-        "asked",
-        "cuts",
-        "finite",
-        "gathered",
-        "gone",
-        "id",
-        "segments",
-        "to",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        worker: int,
-        segments: tuple[int, ...],
-        asked: float,
-        gathered: tuple[tuple[int, float], ...] = (),
-        to: int = ROOT,
-    ) -> None:
-        self.id = id
-        self.worker = worker
-        self.segments = segments
-        self.asked = asked
-        self.gathered = gathered
-        self.to = to
-        self.arrived: float | None = None
-        self.gone = False
-        self.cuts: tuple[tuple[int, int], ...] = ()
-        self.finite = True
+    id: int
+    worker: int
+    segments: tuple[int, ...]
+    asked: float
+    gathered: tuple[tuple[int, float], ...] = ()
+    to: int = ROOT
+    arrived: float | None = None
+    gone: bool = False
+    cuts: tuple[tuple[int, int], ...] = ()
+    finite: bool = True
 
     @property
     def pending(self) -> bool:
@@ -140,7 +108,7 @@ class State:
             while it is not settled whether they are heard or have failed.
         contradicted: The worker of every message that was not finite and should be.
         diverged: Whether a message that is not finite was heard: nobody contradicts.
-        aside: What was ordered by `opinions` and not by the plan, if anything was.
+        aside: What `second_opinion` ordered and not the plan, if it ordered anything.
         held: Ids of the segments of each worker, in the order they were given.
         ledger: Where every part stands.
         next_id: The number of the next segment or message.
@@ -228,6 +196,15 @@ class State:
             held.sort(key=lambda known: known.segment.id)
         return held
 
+    def owed(self, worker: int) -> list[MessageState]:
+        """Return the messages that a worker has still to send, opinions among them.
+
+        A message that came and is doubted counts until it is settled.
+        """
+        owed = [self.messages[id_] for id_ in self._asked.get(worker, ())]
+        owed = [message for message in owed if message.pending]
+        return owed if self.aside is None else owed + self.aside.owed(worker)
+
     def no_room(self, worker: int) -> str:
         """Return why a worker cannot take another segment now; empty if it can.
 
@@ -237,10 +214,6 @@ class State:
         kept = [known for known in self.given(worker) if not known.gone]
         if len(kept) >= engine.rows_per_worker:
             return f"is one more than {engine.rows_per_worker} sums"
-        if not engine.extend and any(
-            not known.closed and known.assigned < self.now for known in kept
-        ):
-            return "extends a list, which this engine cannot"
         return ""
 
     # -- a plan's orders -------------------------------------------------------------
@@ -313,6 +286,9 @@ class State:
         return known
 
     def _number(self, id_: int, order: Order) -> None:
+        # The plan numbers its own orders, because an Upload names segments of the same
+        # answer. A number out of turn means that the plan kept an `Orders` from an
+        # earlier event: two segments would share an id, and their sums be mixed up.
         if id_ != self.next_id:
             raise BrokenPlan(order, f"is numbered {id_}, the next is {self.next_id}")
         self.next_id += 1
@@ -338,7 +314,11 @@ class State:
                 raise BrokenPlan(order, "has a weight that is not finite")
 
     def _check_sums(self, order: Upload) -> None:
-        """Refuse what engines that gather into the sum itself could not send."""
+        """Refuse what engines that gather into the sum itself could not send.
+
+        A worker adds the gathered messages to its own sum, in that sum's row, just
+        before it sends it: no other message can be made of the row afterwards.
+        """
         if order.gathered and not all(self.segments[i].whole for i in order.segments):
             raise BrokenPlan(order, "gathers into a sum that may be cut")
         own = order.segments, order.gathered
@@ -435,7 +415,7 @@ class State:
         return ""
 
     def _hear(self, message: MessageState) -> None:
-        if message.to == ROOT:
+        if message.to == ROOT:  # elsewhere it is lost with the worker that has it
             self._cover(message)
         message.arrived = self.now
         self.heard.append(message.id)

@@ -7,22 +7,21 @@ them, `fit` finds a law for them. The models are in `MODELS`.
 
 from codedgrad.delays.build import build
 from codedgrad.delays.bundled import traces
-from codedgrad.delays.chain import Chain
-from codedgrad.delays.classes import Classes
-from codedgrad.delays.dead import Dead
-from codedgrad.delays.draw import draw
 from codedgrad.delays.fit import Fit, fit
-from codedgrad.delays.jitter import Jitter
-from codedgrad.delays.markov import Markov
 from codedgrad.delays.matrix import Matrix, read_matrix, write_matrix
 from codedgrad.delays.models import MODELS
-from codedgrad.delays.pauses import Pauses
-from codedgrad.delays.replay import Replay
-from codedgrad.delays.shifted_exponential import ShiftedExponential
-from codedgrad.delays.speeds import Speeds
-from codedgrad.delays.spikes import Spikes
-from codedgrad.delays.sticky import Sticky
-from codedgrad.delays.times import GRID, Change, Delays, Times, Truth, on_grid
+from codedgrad.delays.models.chain import Chain
+from codedgrad.delays.models.classes import Classes
+from codedgrad.delays.models.dead import Dead
+from codedgrad.delays.models.jitter import Jitter
+from codedgrad.delays.models.markov import Markov
+from codedgrad.delays.models.pauses import Pauses
+from codedgrad.delays.models.replay import Replay
+from codedgrad.delays.models.shifted_exponential import ShiftedExponential
+from codedgrad.delays.models.speeds import Speeds
+from codedgrad.delays.models.spikes import Spikes
+from codedgrad.delays.models.sticky import Sticky
+from codedgrad.delays.times import GRID, Change, Delays, Times, Truth, draw, on_grid
 
 __all__ = [
     "GRID",

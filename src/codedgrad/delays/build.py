@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from reprlib import repr as brief
 from typing import Any
 
-from codedgrad.delays.chain import Chain
-from codedgrad.delays.markov import Markov
 from codedgrad.delays.models import MODELS
-from codedgrad.delays.replay import Replay
-from codedgrad.delays.shifted_exponential import ShiftedExponential
+from codedgrad.delays.models.chain import Chain
+from codedgrad.delays.models.markov import Markov
+from codedgrad.delays.models.replay import Replay
+from codedgrad.delays.models.shifted_exponential import ShiftedExponential
 from codedgrad.delays.times import Change, Delays
 from codedgrad.errors import InvalidDelays
 

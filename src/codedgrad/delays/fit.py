@@ -28,11 +28,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codedgrad.delays.chain import Chain
-from codedgrad.delays.classes import Classes
-from codedgrad.delays.markov import Markov
 from codedgrad.delays.matrix import Matrix
-from codedgrad.delays.shifted_exponential import ShiftedExponential
+from codedgrad.delays.models.chain import Chain
+from codedgrad.delays.models.classes import Classes
+from codedgrad.delays.models.markov import Markov
+from codedgrad.delays.models.shifted_exponential import ShiftedExponential
 from codedgrad.delays.times import GRID, Bools, Delays, Floats, on_grid
 
 HANDICAP = 0.3

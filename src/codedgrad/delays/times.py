@@ -16,17 +16,6 @@ from numpy.typing import NDArray
 from codedgrad.delays.arguments import settle, whole
 from codedgrad.errors import InvalidDelays
 
-__all__ = [
-    "GRID",
-    "Bools",
-    "Change",
-    "Delays",
-    "Floats",
-    "Times",
-    "Truth",
-    "on_grid",
-]
-
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -201,3 +190,9 @@ def _frozen(name: str, seconds: Floats) -> Floats:
         raise InvalidDelays("times", f"{name} is negative or NaN", "seconds, 0 or more")
     array.setflags(write=False)
     return array
+
+
+def draw(delays: Delays, *, steps: int, workers: int, seed: int, run: int = 0) -> Times:
+    """Draw the times of a run: the same for every scheme, simulated or rehearsed."""
+    child = np.random.SeedSequence(seed, spawn_key=(run,))
+    return delays.sample(np.random.default_rng(child), steps, workers)

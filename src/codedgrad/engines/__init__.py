@@ -13,17 +13,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codedgrad.engines.drive import Driver, Sum
+    from codedgrad.engines.driver import Driver, Sum
+    from codedgrad.engines.engine import Engine
+    from codedgrad.engines.fair_link import Granting, granted
     from codedgrad.engines.faults import Fault, FaultPlan
-    from codedgrad.engines.granting import Granting, granted
     from codedgrad.engines.here import Here
     from codedgrad.engines.local import Local
-    from codedgrad.engines.mpi import Mpi
-    from codedgrad.engines.named import engine_named
-    from codedgrad.engines.protocol import Engine
-    from codedgrad.engines.ray import Ray
+    from codedgrad.engines.mpi.engine import Mpi
+    from codedgrad.engines.ray.engine import Ray
+    from codedgrad.engines.registry import engine_named
     from codedgrad.engines.replayed import Replayed
-    from codedgrad.engines.training import train
+    from codedgrad.engines.train import train
 
 __all__ = [
     "Driver",
@@ -43,20 +43,20 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Driver": "drive",
-    "Engine": "protocol",
+    "Driver": "driver",
+    "Engine": "engine",
     "Fault": "faults",
     "FaultPlan": "faults",
-    "Granting": "granting",
+    "Granting": "fair_link",
     "Here": "here",
     "Local": "local",
-    "Mpi": "mpi",
-    "Ray": "ray",
+    "Mpi": "mpi.engine",
+    "Ray": "ray.engine",
     "Replayed": "replayed",
-    "Sum": "drive",
-    "engine_named": "named",
-    "granted": "granting",
-    "train": "training",
+    "Sum": "driver",
+    "engine_named": "registry",
+    "granted": "fair_link",
+    "train": "train",
 }
 
 

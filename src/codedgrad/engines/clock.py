@@ -11,8 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["LOOK", "Clock"]
-
 LOOK = 0.5  # seconds that a root waits at a time, so that an absence shows
 _AWAY = 0.5  # seconds that are not accounted for, from which on the root was away
 _WORTH_SAYING = 5.0  # seconds

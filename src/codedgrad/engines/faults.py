@@ -45,23 +45,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from codedgrad.delays import Times
-from codedgrad.engines.wire import Fired, Said, Sent, Told
+from codedgrad.engines.host.wire import Fired, Said, Sent, Told
 from codedgrad.errors import InvalidScenario
 
 if TYPE_CHECKING:
     from typing import Self
-
-__all__ = [
-    "CORRUPTIONS",
-    "MOMENTS",
-    "Fault",
-    "FaultPlan",
-    "Injector",
-    "away",
-    "mangle",
-    "no_delays",
-    "spoil",
-]
 
 CORRUPTIONS = ("nan", "inf", "size", "step", "unknown", "repeat")
 """A value that is not finite, or a message of the wrong length, step or number, or one

@@ -31,15 +31,18 @@ from codedgrad.core import (
     Upload,
 )
 from codedgrad.delays import Times
-from codedgrad.engines.checks import Token, is_finite, stamp
+from codedgrad.engines.engine import MakeJob
 from codedgrad.engines.faults import FaultPlan, Injector, no_delays
-from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Private, Shape
-from codedgrad.engines.protocol import MakeJob
-from codedgrad.engines.rows import Rows, add_rows
+from codedgrad.engines.host.memory_layout import (
+    OPEN_SEGMENTS,
+    Memory,
+    MemoryShape,
+    Private,
+)
+from codedgrad.engines.host.rows import Rows, add_rows
+from codedgrad.engines.host.sum_checks import Token, is_finite, stamp
 from codedgrad.errors import InvalidScenario, ProtocolError
-from codedgrad.jobs import Job, Layout
-
-__all__ = ["Desk", "Here"]
+from codedgrad.jobs import VectorLayout, WorkerJob
 
 _NAP = 1.0  # seconds
 
@@ -59,10 +62,10 @@ class Desk:
     """
 
     def __init__(
-        self, make: MakeJob, layout: Layout, workers: int, open_segments: int
+        self, make: MakeJob, layout: VectorLayout, workers: int, open_segments: int
     ) -> None:
         self._job = make()
-        shape = Shape.of(layout, workers, open_segments)
+        shape = MemoryShape.of(layout, workers, open_segments)
         shape.check(self._job.layout)
         self._memory = Memory(Private(shape.size), shape)
         self.rows = Rows(self._memory)
@@ -171,13 +174,13 @@ class Here:
     def start(
         self,
         make: MakeJob,
-        layout: Layout,
+        layout: VectorLayout,
         workers: int,
         *,
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
-        root: Job | None = None,
+        root: WorkerJob | None = None,
     ) -> None:
         """Make the job."""
         if self._desk is not None or self._is_closed:

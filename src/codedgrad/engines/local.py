@@ -8,7 +8,7 @@ r"""The local engine: worker processes on this machine, numbers in shared memory
 ```
 
 Workers are forked from a process that has imported everything once, so they start, and
-come back, in milliseconds. See `nursery`, `memory`, `rows` and `lanes` for the parts.
+come back, in milliseconds. See `host` for the parts it is made of.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from codedgrad.delays import Times
-from codedgrad.engines.children import Children, Restarts, packed
-from codedgrad.engines.descriptors import enough_descriptors
-from codedgrad.engines.fleet import Fleet
-from codedgrad.engines.lanes import Lane
-from codedgrad.engines.memory import OPEN_SEGMENTS, Memory, Shape
-from codedgrad.engines.protocol import MakeJob
-from codedgrad.engines.requests import Born, Died, Failed, Prepare
-from codedgrad.engines.rows import Rows
-from codedgrad.engines.shared import Shared
-from codedgrad.engines.wire import Channel, Sent
+from codedgrad.engines.engine import MakeJob
+from codedgrad.engines.host.file_descriptors import enough_descriptors
+from codedgrad.engines.host.fleet import Fleet
+from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, Memory, MemoryShape
+from codedgrad.engines.host.nursery_client import Children, Restarts, packed
+from codedgrad.engines.host.nursery_messages import Born, Died, Failed, Prepare
+from codedgrad.engines.host.rows import Rows
+from codedgrad.engines.host.shared_memory import Shared
+from codedgrad.engines.host.wire import Channel, Sent
+from codedgrad.engines.host.worker_handle import Lane
 from codedgrad.errors import EngineFailed, JobFailed
-
-__all__ = ["Local"]
 
 _log = logging.getLogger("codedgrad")
 _SLOW_START = 10.0  # seconds until it is said what is waited for
@@ -78,7 +76,7 @@ class Local(Fleet):
         self._folder = folder
         self._restarts = Restarts()
         with enough_descriptors(1):
-            self._held = _Held()
+            self._held = _Resources()
         self._end = weakref.finalize(self, self._held.close)
 
     def close(self) -> None:
@@ -91,7 +89,7 @@ class Local(Fleet):
         return self._children.pid
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> MemoryShape:
         """What the shared memory has room for."""
         return self._memory.shape
 
@@ -103,7 +101,7 @@ class Local(Fleet):
         self, make: MakeJob, workers: int, delays: Times, parts: int
     ) -> None:
         job = packed(make)
-        shape = Shape.of(self._layout, workers, self.capabilities.rows_per_worker)
+        shape = MemoryShape.of(self._layout, workers, self.capabilities.rows_per_worker)
         shared = Shared(shape.size, shape.least, self._folder)
         self._held.memory = self._memory = Memory(shared, shape)
         self._shared_fd = shared.fd
@@ -175,6 +173,8 @@ class Local(Fleet):
                     self._died(worker, life, code)
         if not children.channel.is_open:
             self._held.selector.unregister(children.channel.link)
+            # Ends its workers as well: without a nursery their deaths are not reported,
+            # and stopped ones would outlive the root.
             children.close()
             if not self._started:
                 problem = "the process that forks the workers could not start"
@@ -222,7 +222,7 @@ def _kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-class _Held:
+class _Resources:
     """What must be given back, also if the engine is forgotten or Python ends."""
 
     def __init__(self) -> None:

@@ -29,14 +29,12 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.delays import Times
+from codedgrad.engines.engine import MakeJob
 from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.here import Desk
-from codedgrad.engines.protocol import MakeJob
 from codedgrad.errors import InvalidTrace, ProtocolError
-from codedgrad.jobs import Job, Layout
+from codedgrad.jobs import VectorLayout, WorkerJob
 from codedgrad.trace import Trace, read, read_run
-
-__all__ = ["Replayed"]
 
 _log = logging.getLogger("codedgrad")
 
@@ -71,13 +69,13 @@ class Replayed:
     def start(
         self,
         make: MakeJob,
-        layout: Layout,
+        layout: VectorLayout,
         workers: int,
         *,
         faults: FaultPlan | None = None,
         delays: Times | None = None,
         parts: int = 1,
-        root: Job | None = None,
+        root: WorkerJob | None = None,
     ) -> None:
         """Make the job. Faults and delays are in the trace, not made once more."""
         if self._desk is not None or self._is_closed:

@@ -1,8 +1,8 @@
 """What is computed and what is done with the sum, whoever drives the steps.
 
-A `Job` lives in the workers and makes the gradient of a part; `NumpyJob` makes one of a
-function. A `Descent` lives at the root and turns sums into parameters. Simulation and
-real processes share both; `single_process` is training without either.
+A `WorkerJob` lives in the workers and makes the gradient of a part; `NumpyJob` makes
+one of a function. A `Descent` lives at the root and turns sums into parameters.
+Simulation and real processes share both; `single_process` is training without either.
 """
 
 from codedgrad.jobs.arrays import Floats, Gradient, NumpyJob
@@ -11,8 +11,8 @@ from codedgrad.jobs.job import (
     DescribesParts,
     Fingerprint,
     Fingerprinted,
-    Job,
-    Layout,
+    VectorLayout,
+    WorkerJob,
 )
 
 __all__ = [
@@ -22,10 +22,10 @@ __all__ = [
     "Fingerprinted",
     "Floats",
     "Gradient",
-    "Job",
-    "Layout",
     "NumpyJob",
     "Training",
     "Update",
+    "VectorLayout",
+    "WorkerJob",
     "single_process",
 ]

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.jobs.job import Layout
-
-__all__ = ["Floats", "Gradient", "NumpyJob"]
+from codedgrad.jobs.job import VectorLayout
 
 Floats: TypeAlias = NDArray[np.float64]
 Gradient: TypeAlias = Callable[[Floats, int, int], tuple[float, float, Floats]]
@@ -38,7 +36,7 @@ class NumpyJob:
     """
 
     def __init__(self, gradient: Gradient, size: int, dtype: str = "float64") -> None:
-        self.layout = Layout(size, size, dtype=dtype, parameters_dtype=dtype)
+        self.layout = VectorLayout(size, size, dtype=dtype, parameters_dtype=dtype)
         self._gradient = gradient
         self._scratch: NDArray[Any] = np.empty(0)
 

@@ -14,8 +14,6 @@ from codedgrad.errors import InvalidScenario
 from codedgrad.jobs.arrays import REAL, Floats, Gradient, NumpyJob
 from codedgrad.jobs.job import DTYPES
 
-__all__ = ["Descent", "Training", "Update", "single_process"]
-
 Update: TypeAlias = Callable[[Floats, Floats, int], Floats]
 """update(parameters, mean gradient, step) -> parameters."""
 

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["DescribesParts", "Fingerprint", "Fingerprinted", "Job", "Layout"]
-
 DTYPES = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class VectorLayout:
     """How long the vectors of a job are.
 
     Attributes:
@@ -28,7 +26,7 @@ class Layout:
         parameters_dtype: Of the parameter vector, float32 or float64.
 
     Example:
-        >>> Layout(parameters=3, gradient=3).message
+        >>> VectorLayout(parameters=3, gradient=3).message
         5
     """
 
@@ -60,7 +58,7 @@ class Layout:
         return self.message + 4
 
 
-class Job(Protocol):
+class WorkerJob(Protocol):
     """What a worker computes; it lives in the worker and knows nothing of schemes.
 
     A job may be `Fingerprinted` as well, so that workers that have made another one are
@@ -68,7 +66,7 @@ class Job(Protocol):
     """
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> VectorLayout:
         """How long its vectors are; the same in every worker and at the root."""
         ...
 

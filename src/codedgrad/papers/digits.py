@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from codedgrad.errors import InvalidOption
 
-__all__ = ["real_digits"]
-
 
 def real_digits(
     who: str,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Axis", "Bars", "Curve", "Group", "Panel", "check_drawing", "drawn", "save"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 _WIDTH, _DPI = 9.0, 150  # inches, dots an inch
@@ -86,7 +84,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Panel:
+class FigurePanel:
     """Curves on one pair of axes.
 
     Attributes:
@@ -146,13 +144,15 @@ def check_drawing() -> None:
 
 
 def save(
-    path: Path, title: str, panels: Sequence[Panel | Bars], lines: Sequence[str]
+    path: Path, title: str, panels: Sequence[FigurePanel | Bars], lines: Sequence[str]
 ) -> None:
     """Draw into a .png file."""
     drawn(title, panels, lines).savefig(path, format="png")
 
 
-def drawn(title: str, panels: Sequence[Panel | Bars], lines: Sequence[str]) -> Figure:
+def drawn(
+    title: str, panels: Sequence[FigurePanel | Bars], lines: Sequence[str]
+) -> Figure:
     """Return a figure: title, panels, legend, and lines under them."""
     check_drawing()
     from matplotlib.figure import Figure
@@ -191,19 +191,19 @@ def _grid(panels: int) -> tuple[int, int]:
     return (1, panels) if panels <= 3 else (math.ceil(panels / 2), 2)
 
 
-def _height(panel: Panel | Bars) -> float:
-    if isinstance(panel, Panel):
+def _height(panel: FigurePanel | Bars) -> float:
+    if isinstance(panel, FigurePanel):
         return 2.9
     return 0.75 + len(panel.categories) * (0.12 + 0.145 * len(panel.groups))
 
 
-def _legend_names(panels: Sequence[Panel | Bars]) -> list[str]:
+def _legend_names(panels: Sequence[FigurePanel | Bars]) -> list[str]:
     """Return all names once, in the order in which they come up; marks last."""
     names: dict[str, None] = {}
     for panel in panels:
-        each = panel.curves if isinstance(panel, Panel) else panel.groups
+        each = panel.curves if isinstance(panel, FigurePanel) else panel.groups
         names |= dict.fromkeys(one.name for one in each)
-    marks = [p.mark[1] for p in panels if isinstance(p, Panel) and p.mark]
+    marks = [p.mark[1] for p in panels if isinstance(p, FigurePanel) and p.mark]
     return list(names | dict.fromkeys(marks))
 
 
@@ -213,11 +213,11 @@ def _legend_columns(names: Sequence[str]) -> int:
     return math.ceil(len(names) / math.ceil(len(names) / most))
 
 
-def _handles(panels: Sequence[Panel | Bars], names: list[str]) -> list[Any]:
+def _handles(panels: Sequence[FigurePanel | Bars], names: list[str]) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    marks = {p.mark[1] for p in panels if isinstance(p, Panel) and p.mark}
+    marks = {p.mark[1] for p in panels if isinstance(p, FigurePanel) and p.mark}
     if any(isinstance(panel, Bars) for panel in panels):
         return [Patch(label=name, **_fill(i)) for i, name in enumerate(names)]
     return [
@@ -248,8 +248,8 @@ def _fill(number: int) -> dict[str, Any]:
     }
 
 
-def _draw(axes: Axes, panel: Panel | Bars, names: list[str]) -> None:
-    if isinstance(panel, Panel):
+def _draw(axes: Axes, panel: FigurePanel | Bars, names: list[str]) -> None:
+    if isinstance(panel, FigurePanel):
         _draw_curves(axes, panel, names)
     else:
         _draw_bars(axes, panel, names)
@@ -259,7 +259,7 @@ def _draw(axes: Axes, panel: Panel | Bars, names: list[str]) -> None:
     axes.set_axisbelow(True)
 
 
-def _draw_curves(axes: Axes, panel: Panel, names: list[str]) -> None:
+def _draw_curves(axes: Axes, panel: FigurePanel, names: list[str]) -> None:
     if panel.mark:
         axes.axvline(panel.mark[0], zorder=0, **_MARK)
     for curve in panel.curves:

@@ -9,8 +9,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Measured", "mean", "ratio"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 

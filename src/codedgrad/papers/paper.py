@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from codedgrad.papers.drawing import Bars, Panel
-
-__all__ = ["Cell", "Column", "Effort", "Exhibit", "Paper", "Recipe", "Table"]
+from codedgrad.papers.drawing import Bars, FigurePanel
 
 Cell: TypeAlias = str | int | float | None
 """Of a table; None where there is nothing to say."""
@@ -119,7 +117,7 @@ class Exhibit:
     ours: str
     found: tuple[str, ...]
     table: Table
-    panels: tuple[Panel | Bars, ...]
+    panels: tuple[FigurePanel | Bars, ...]
     has_curves: bool = False
 
     @property
@@ -137,7 +135,7 @@ class Exhibit:
         """The points of all curves, one a row; None if the table has them."""
         if not self.has_curves:
             return None
-        drawn = [panel for panel in self.panels if isinstance(panel, Panel)]
+        drawn = [panel for panel in self.panels if isinstance(panel, FigurePanel)]
         rows = tuple(
             (panel.heading, curve.name, float(at), float(value))
             for panel in drawn

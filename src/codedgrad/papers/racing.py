@@ -17,25 +17,13 @@ import numpy as np
 
 from codedgrad.delays import Times
 from codedgrad.errors import InvalidOption
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column, Effort, Table
 from codedgrad.schemes import build
 
 if TYPE_CHECKING:
     from codedgrad.torch.pictures import Pictures
     from codedgrad.torch.rehearsal import Trial
-
-__all__ = [
-    "WORKERS",
-    "Race",
-    "by_class",
-    "equal_steps",
-    "horizon",
-    "panel",
-    "pictures_here",
-    "score_at",
-    "table",
-]
 
 WORKERS = 8
 _MOST = 12_000, 2_000  # pictures to learn and to test: they are copied to all workers
@@ -140,14 +128,14 @@ def score_at(trial: Trial, seconds: float) -> float:
     return float(trial.score[done[-1]]) if done.size else 0.0
 
 
-def panel(heading: str, trials: dict[str, Trial]) -> Panel:
+def panel(heading: str, trials: dict[str, Trial]) -> FigurePanel:
     """Return accuracy against seconds."""
     curves = tuple(
         Curve(label, np.cumsum(trial.seconds), 100 * trial.score)
         for label, trial in trials.items()
     )
     x, y = Axis("time in steps", "s"), Axis("accuracy on the test set", "%")
-    return Panel(heading, x, y, curves)
+    return FigurePanel(heading, x, y, curves)
 
 
 def table(trials: dict[str, Trial], goal: float, end: float) -> Table:

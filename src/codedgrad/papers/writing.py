@@ -16,8 +16,6 @@ from codedgrad.errors import InvalidOption
 from codedgrad.papers.drawing import save
 from codedgrad.papers.paper import Cell, Exhibit, Paper, Table
 
-__all__ = ["check_folder", "facts", "write_exhibit", "write_facts"]
-
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that could not be written, before there is anything to lose."""

@@ -1,29 +1,33 @@
-"""Schemes: how steps are planned and ended. One file a published method.
+"""Schemes: how steps are planned and ended. One folder, or one row, a published method.
 
 `build("cyclic(tolerance=2)", workers=8)` makes one from a name as on the command line;
-a new scheme is one file and one line in `SCHEMES`.
+a new scheme is one file, or one folder, and one line in `SCHEMES`; one that follows a
+fixed code is one row of `fixed_code`.
 """
 
 from collections.abc import Mapping
 
 from codedgrad.core.plan import Scheme
-from codedgrad.schemes.auto import Auto, auto
-from codedgrad.schemes.bernoulli import bernoulli
-from codedgrad.schemes.build import Family, build_from, build_with_parts, parse
-from codedgrad.schemes.clustered import clustered
-from codedgrad.schemes.coded import Coded
-from codedgrad.schemes.coded_reduce import CodedReduce, coded_reduce
-from codedgrad.schemes.cyclic import cyclic
-from codedgrad.schemes.dynamic import Dynamic, dynamic
-from codedgrad.schemes.erasurehead import erasurehead
-from codedgrad.schemes.fractional import fractional
-from codedgrad.schemes.graph import edge_graph, vertex_graph
-from codedgrad.schemes.heterogeneous import Heterogeneous, heterogeneous
-from codedgrad.schemes.ignore import ignore
-from codedgrad.schemes.proportional import proportional
-from codedgrad.schemes.stochastic import stochastic
-from codedgrad.schemes.two_stage import TwoStage, two_stage
-from codedgrad.schemes.uncoded import uncoded
+from codedgrad.schemes.auto.scheme import Auto, auto
+from codedgrad.schemes.coded_reduce.scheme import CodedReduce, coded_reduce
+from codedgrad.schemes.dynamic.scheme import Dynamic, dynamic
+from codedgrad.schemes.fixed_code import (
+    CodedScheme,
+    bernoulli,
+    clustered,
+    cyclic,
+    edge_graph,
+    erasurehead,
+    fractional,
+    ignore,
+    proportional,
+    stochastic,
+    uncoded,
+    vertex_graph,
+)
+from codedgrad.schemes.heterogeneous.scheme import Heterogeneous, heterogeneous
+from codedgrad.schemes.registry import Family, build_from, build_with_parts, parse
+from codedgrad.schemes.two_stage.scheme import TwoStage, two_stage
 
 SCHEMES: dict[str, Family] = {
     family.__name__: family
@@ -97,8 +101,8 @@ can have 32 parts with 5 workers
 __all__ = [
     "SCHEMES",
     "Auto",
-    "Coded",
     "CodedReduce",
+    "CodedScheme",
     "Dynamic",
     "Heterogeneous",
     "TwoStage",

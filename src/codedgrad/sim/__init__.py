@@ -5,23 +5,24 @@ virtual time; `Simulator` is the driver itself; `bounds_of` says how fast any sc
 could have been.
 """
 
-from codedgrad.sim.bounds import Bounds, bounds_of, clairvoyant_of
-from codedgrad.sim.driver import Payload, Simulator, Step, Watch
-from codedgrad.sim.fast import Outcome, has_fast_path, outcome
-from codedgrad.sim.machine import Machine
-from codedgrad.sim.network import Network
-from codedgrad.sim.ratios import Ratio, mean_error, ratio
-from codedgrad.sim.recording import header_of, record
-from codedgrad.sim.sweep import Result, compare, end_times, run_events, run_fast
-from codedgrad.sim.train import Gradient, Training, Update, train
-from codedgrad.sim.trees import (
+from codedgrad.jobs import Gradient, Training, Update
+from codedgrad.network import Network
+from codedgrad.sim.arrays.codes import Outcome, has_fast_path, outcome
+from codedgrad.sim.arrays.trees import (
     counted_seconds,
     has_tree_path,
     ring_seconds,
-    star_seconds,
     tree_outcome,
     tree_seconds,
 )
+from codedgrad.sim.bounds import Bounds, bounds_of, clairvoyant_of
+from codedgrad.sim.comparison import Result, compare, end_times, run_fast
+from codedgrad.sim.driver import Payload, Simulator, Step, Watch
+from codedgrad.sim.events import run_events
+from codedgrad.sim.machine import Machine
+from codedgrad.sim.ratios import Ratio, mean_error, ratio
+from codedgrad.sim.recording import header_of, record
+from codedgrad.sim.train import train
 
 __all__ = [
     "Bounds",
@@ -52,7 +53,6 @@ __all__ = [
     "ring_seconds",
     "run_events",
     "run_fast",
-    "star_seconds",
     "train",
     "tree_outcome",
     "tree_seconds",

@@ -1,8 +1,8 @@
 """The least seconds that any exact scheme could take, on the same delays.
 
-The bounds are those of `codes.clairvoyant`, for the times that `compare` draws. They
-know of no draining, no latency and no network: a clairvoyant stops everybody at once
-and sends in no time.
+The bounds are those of `codes.bounds.clairvoyant`, for the times that `compare` draws.
+They know of no draining, no latency and no network: a clairvoyant stops everybody at
+once and sends in no time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from codedgrad.codes.bounds import clairvoyant, clairvoyant_whole
 from codedgrad.codes.decoders import Floats
 from codedgrad.core import Scheme
 from codedgrad.delays import Delays, Times, draw
-
-__all__ = ["Bounds", "bounds_of", "clairvoyant_of"]
 
 _CELLS = 2**18  # steps x workers at once: tens of megabytes
 

@@ -48,9 +48,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.errors import InvalidScenario, StuckStep
-from codedgrad.sim.network import Downlink, Network, Ports
-
-__all__ = ["Payload", "Simulator", "Step", "Watch"]
+from codedgrad.network import Downlink, Network, Ports
 
 _MOST_EVENTS = 1_000_000  # a step
 
@@ -182,7 +180,8 @@ class Simulator:
             network.check(scheme.workers)
             if network.chunks > 1:
                 problem = "cuts messages into chunks, which events cannot say"
-                raise InvalidScenario("network", problem, "sim.trees, or chunks=1")
+                advice = "sim.tree_seconds, or chunks=1"
+                raise InvalidScenario("network", problem, advice)
             drains = not self.capabilities.interrupts_part
             self._ports = Ports(network, scheme.workers, self, drains)
         self._down: Downlink | None = None
@@ -386,7 +385,9 @@ class Simulator:
 
     def _take(self, number: int, order: Order) -> None:
         worker = self._workers[number]
-        is_busy = worker.task is not None or bool(worker.waiting)  # in turn
+        # Behind orders that wait already: a session ignores an Upload that overtakes
+        # the Assign of its segment, and the message would never come.
+        is_busy = worker.task is not None or bool(worker.waiting)
         if is_busy and not self.capabilities.orders_during_part:
             worker.waiting.append(order)
         else:

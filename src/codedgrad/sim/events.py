@@ -8,12 +8,10 @@ import numpy as np
 
 from codedgrad.core import Scheme
 from codedgrad.delays import Times
+from codedgrad.sim.arrays.codes import Outcome
 from codedgrad.sim.driver import Simulator, Watch
-from codedgrad.sim.fast import Outcome
 from codedgrad.sim.machine import Machine
 from codedgrad.sim.oracle import told
-
-__all__ = ["run_events"]
 
 
 def run_events(

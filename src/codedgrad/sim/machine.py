@@ -11,9 +11,7 @@ from codedgrad.core import Capabilities, Patience, Scheme
 from codedgrad.delays import Times
 from codedgrad.delays.arguments import LONGEST
 from codedgrad.errors import InvalidScenario
-from codedgrad.sim.network import Network
-
-__all__ = ["Machine"]
+from codedgrad.network import Network
 
 _WAITS = 20.0  # times the longest time drawn: only the dead are given up
 
@@ -24,7 +22,8 @@ class Machine:
 
     Attributes:
         drain: A late worker finishes the part in hand before it takes up the next
-            step, as most real ones do. False: it stops at once (ideal cancelling).
+            step, as most real ones do. False: it stops at once (ideal cancelling),
+            which papers assume, and which gives shorter steps.
         progress: Workers report every part.
         latency: Seconds an order takes to its worker, and a report back.
         network: What messages go through; None: they are there after the latency.
@@ -59,10 +58,8 @@ class Machine:
         seconds = times.fixed + load * times.part(scheme.parts)
         alive = seconds[np.isfinite(seconds)]
         longest = float(alive.max()) if alive.size else 0.0
-        rule = getattr(scheme, "rule", None)  # of those that follow codes
-        budget = getattr(rule, "budget", math.inf)
-        if math.isfinite(budget):
-            longest = max(longest, budget)
+        if math.isfinite(scheme.traits.budget):
+            longest = max(longest, scheme.traits.budget)
         travel = 2 * self.latency
         if self.network is not None:
             travel += self.network.longest(scheme.workers)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from codedgrad.core import Scheme
 from codedgrad.delays import Times
 from codedgrad.errors import InvalidScenario
-from codedgrad.schemes import Dynamic
-
-__all__ = ["told"]
 
 
 def told(scheme: Scheme, times: Times) -> Scheme:
@@ -17,9 +14,10 @@ def told(scheme: Scheme, times: Times) -> Scheme:
         InvalidScenario: If it is an oracle, and nobody knows the truth: times that
             were recorded do not say which worker was in which state.
     """
-    if not isinstance(scheme, Dynamic) or not scheme.is_oracle:
+    tell = scheme.traits.tell
+    if tell is None:
         return scheme
     if times.truth is None:
         problem = "asks for the state of every worker, which these delays do not know"
         raise InvalidScenario(scheme.name, problem, "state=hidden, or other delays")
-    return scheme.told(times.truth.slow, times.truth.typical)
+    return tell(times.truth.slow, times.truth.typical)

@@ -18,9 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codedgrad.codes.decoders import Floats
-from codedgrad.sim.sweep import Result
-
-__all__ = ["Ratio", "mean_error", "ratio"]
+from codedgrad.sim.comparison import Result
 
 _BLOCKS = 10  # of a single run
 

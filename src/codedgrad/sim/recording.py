@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from codedgrad.core import Command, Event, Scheme
 from codedgrad.delays import Times
+from codedgrad.sim.events import run_events
 from codedgrad.sim.machine import Machine
-from codedgrad.sim.sweep import run_events
 from codedgrad.trace import Entry, Header, Trace
-
-__all__ = ["header_of", "record"]
 
 
 def header_of(

@@ -12,12 +12,18 @@ import numpy as np
 
 from codedgrad.core import Combine, Scheme, Send, Task
 from codedgrad.delays import Delays, draw
-from codedgrad.jobs import Descent, Floats, Gradient, Job, NumpyJob, Training, Update
+from codedgrad.jobs import (
+    Descent,
+    Floats,
+    Gradient,
+    NumpyJob,
+    Training,
+    Update,
+    WorkerJob,
+)
 from codedgrad.sim.driver import Simulator, Step, Watch
 from codedgrad.sim.machine import Machine
 from codedgrad.sim.oracle import told
-
-__all__ = ["Gradient", "Training", "Update", "train"]
 
 
 def train(
@@ -90,7 +96,7 @@ def train(
 class _Sums:
     """The arrays of a step: running sums at the workers, messages at the root."""
 
-    def __init__(self, job: Job, parameters: Floats) -> None:
+    def __init__(self, job: WorkerJob, parameters: Floats) -> None:
         self._job = job
         self.total = np.zeros(job.layout.message)
         self.renew(0, parameters)

@@ -3,8 +3,7 @@
 `check_code`, `check_scheme` and `check_engine` raise `Violation`; `faults.attack` is
 the seeded fault simulator, `Invariants` what it watches, `Everything` a scheme that
 uses every command, `Comparing` any other with its messages compared, `Gathering` one
-whose workers add up each other's messages, `EXAMPLES` a scheme of every kind;
-`strategies` draws streams of events, by Hypothesis.
+whose workers add up each other's messages, `EXAMPLES` a scheme of every kind.
 """
 
 from codedgrad.testing.check_code import check_code
@@ -16,17 +15,17 @@ from codedgrad.testing.examples import EXAMPLES
 from codedgrad.testing.faults import Failure, attack, draw, run, shrink
 from codedgrad.testing.gathering import Gathering
 from codedgrad.testing.invariants import Invariants
-from codedgrad.testing.troubled import Fault, Schedule
+from codedgrad.testing.troubled import Schedule, SimulatedFault
 
 __all__ = [
     "EXAMPLES",
     "Comparing",
     "Everything",
     "Failure",
-    "Fault",
     "Gathering",
     "Invariants",
     "Schedule",
+    "SimulatedFault",
     "attack",
     "check_code",
     "check_engine",

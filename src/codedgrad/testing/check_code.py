@@ -9,8 +9,6 @@ from codedgrad.codes.decoders import EXACT, Bools, LeastSquares, residuals
 from codedgrad.codes.late_sets import heard_without, late_sets
 from codedgrad.errors import Violation
 
-__all__ = ["check_code"]
-
 
 def check_code(code: Code, seed: int = 0) -> None:
     """Raise `Violation` unless the code keeps its promises.

@@ -37,7 +37,7 @@ from codedgrad.core import (
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Engine, FaultPlan
 from codedgrad.errors import StepGivenUp, Violation, WrongSum
-from codedgrad.jobs import Job, Layout
+from codedgrad.jobs import VectorLayout, WorkerJob
 from codedgrad.schemes import coded_reduce, cyclic, fractional, uncoded
 from codedgrad.testing.comparing import Comparing
 from codedgrad.testing.everything import Everything
@@ -45,11 +45,9 @@ from codedgrad.testing.gathering import Gathering
 from codedgrad.testing.invariants import Invariants
 from codedgrad.trace import Entry, Trace, replay
 
-__all__ = ["check_engine"]
-
 _WORKERS = 4
 _LENGTH = 30_000  # of the parameters; long enough to be caught while it is written
-_LAYOUT = Layout(parameters=_LENGTH, gradient=_LENGTH)
+_LAYOUT = VectorLayout(parameters=_LENGTH, gradient=_LENGTH)
 _PATIENCE = Patience(least=30.0, first=30.0)
 _SLOW = 0.15  # seconds
 _FOREVER = 1e6  # seconds
@@ -58,7 +56,7 @@ _RIGHT = "the sum is that of the part gradients"
 
 
 def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> None:
-    """Raise `Violation` unless the engine keeps the duties in `engines.protocol`.
+    """Raise `Violation` unless the engine keeps the duties in `engines.engine`.
 
     Args:
         make: Makes a new engine, for 4 workers that may each hold at least 3 sums. With
@@ -263,7 +261,7 @@ class _Probe:
     """A job that looks whether its parameters are those of its step, all the while."""
 
     def __init__(self, length: int, log: str) -> None:
-        self.layout = Layout(parameters=length, gradient=length)
+        self.layout = VectorLayout(parameters=length, gradient=length)
         self._log = log
         Path(log).with_name(f"process-{os.getpid()}").touch()
 
@@ -306,7 +304,11 @@ class _Watched:
         return self._engine.capabilities
 
     def start(
-        self, make: Callable[[], Job], layout: Layout, workers: int, **options: Any
+        self,
+        make: Callable[[], WorkerJob],
+        layout: VectorLayout,
+        workers: int,
+        **options: Any,
     ) -> None:
         self._engine.start(make, layout, workers, **options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codedgrad.core import (
     Ask,
@@ -16,14 +16,11 @@ from codedgrad.core import (
     State,
 )
 
-__all__ = ["Comparing"]
 
-
-@dataclass(frozen=True)
 class Comparing:
     """Does what another scheme does, and asks how alike the messages of a sum are.
 
-    Attributes:
+    Args:
         scheme: The other one.
 
     Example:
@@ -35,44 +32,21 @@ class Comparing:
         [Combine(step=0, weights=((1, 1.0),), residual=0.0, compare=True)]
     """
 
-    scheme: Scheme
+    def __init__(self, scheme: Scheme) -> None:
+        self.scheme = scheme
+        self.name = f"comparing {scheme.name}"
+        self.workers, self.parts = scheme.workers, scheme.parts
+        self.placement = scheme.placement
+        self.tolerance, self.exact = scheme.tolerance, scheme.exact
+        # Comparing has no effect on arrays, so its steps are known by events only.
+        self.traits = replace(scheme.traits, steps=None)
 
-    @property
-    def name(self) -> str:
-        """That of the other one, and what is added."""
-        return f"comparing {self.scheme.name}"
-
-    @property
-    def workers(self) -> int:
-        """How many workers it needs."""
-        return self.scheme.workers
-
-    @property
-    def parts(self) -> int:
-        """How many parts a step has."""
-        return self.scheme.parts
-
-    @property
-    def placement(self) -> tuple[tuple[int, ...], ...]:
-        """The parts each worker may be asked for."""
-        return self.scheme.placement
-
-    @property
-    def tolerance(self) -> int | None:
-        """Late workers survived exactly, or None."""
-        return self.scheme.tolerance
-
-    @property
-    def exact(self) -> bool:
-        """Whether it never gives a sum with a residual."""
-        return self.scheme.exact
-
-    def plan(self, step: int, history: History) -> _Plan:
+    def plan(self, step: int, history: History) -> _ComparingPlan:
         """Return the plan of a step."""
-        return _Plan(self.scheme.plan(step, history))
+        return _ComparingPlan(self.scheme.plan(step, history))
 
 
-class _Plan:
+class _ComparingPlan:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 

@@ -24,11 +24,10 @@ from codedgrad.core import (
     Orders,
     SegmentState,
     State,
+    Traits,
     Wait,
-    best_cover,
 )
-
-__all__ = ["Everything"]
+from codedgrad.schemes.cover import best_cover
 
 _MOST_ASKS = 200  # in a step
 
@@ -47,6 +46,7 @@ class Everything:
     each: int = 3
     copies: int = 3
     exact = True
+    traits = Traits()  # it runs on every engine
 
     @property
     def name(self) -> str:
@@ -78,13 +78,13 @@ class Everything:
         count = min(self.copies, self.workers)
         return [(own - step) % self.workers for step in range(count)]
 
-    def plan(self, step: int, history: History) -> _Plan:
+    def plan(self, step: int, history: History) -> _EverythingPlan:
         """Return the plan of a step."""
         pulse = max(history.durations, default=0.0) / 4
-        return _Plan(self, pulse)
+        return _EverythingPlan(self, pulse)
 
 
-class _Plan:
+class _EverythingPlan:
     def __init__(self, scheme: Everything, pulse: float) -> None:
         self._scheme = scheme
         self._pulse = pulse

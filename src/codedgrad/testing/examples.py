@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from codedgrad.schemes import (
     Auto,
-    Coded,
     CodedReduce,
+    CodedScheme,
     Dynamic,
     Heterogeneous,
     TwoStage,
@@ -30,10 +30,8 @@ from codedgrad.schemes import (
     vertex_graph,
 )
 
-__all__ = ["EXAMPLES"]
-
 EXAMPLES: tuple[
-    Auto | Coded | CodedReduce | Dynamic | Heterogeneous | TwoStage, ...
+    Auto | CodedScheme | CodedReduce | Dynamic | Heterogeneous | TwoStage, ...
 ] = (
     uncoded(4),
     uncoded(6, pieces=3),

@@ -19,10 +19,14 @@ from msgspec import json, structs
 from codedgrad.core import Capabilities, Command, Event, Scheme
 from codedgrad.errors import Violation
 from codedgrad.testing.invariants import Invariants
-from codedgrad.testing.troubled import KINDS, PATIENCE, Fault, Schedule, Troubled
+from codedgrad.testing.troubled import (
+    KINDS,
+    PATIENCE,
+    Schedule,
+    SimulatedFault,
+    Troubled,
+)
 from codedgrad.trace import Entry, Header, Recorder, Trace, replay
-
-__all__ = ["Failure", "attack", "draw", "run", "shrink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def draw(scheme: Scheme, rng: np.random.Generator) -> Schedule:
     steps = int(rng.integers(1, 5))
     count = int(rng.integers(0, 2 + scheme.workers))
     faults = tuple(
-        Fault(
+        SimulatedFault(
             kind=KINDS[rng.integers(len(KINDS))],
             step=int(rng.integers(steps)),
             worker=int(rng.integers(scheme.workers)),
@@ -78,7 +82,7 @@ def draw(scheme: Scheme, rng: np.random.Generator) -> Schedule:
         faults=faults,
         latency=float(rng.choice((0.0, 0.0, 0.05, 0.5))),
         capabilities=Capabilities(
-            progress=bool(rng.random() < 0.8),
+            progress=bool(rng.random() < 0.8) or scheme.traits.needs_progress,
             interrupts_part=bool(rng.random() < 0.5),
             orders_during_part=bool(rng.random() < 0.7),
         ),

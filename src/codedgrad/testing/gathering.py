@@ -28,11 +28,10 @@ from codedgrad.core import (
     Orders,
     State,
     TimerFired,
+    Traits,
     Wait,
     WorkerLost,
 )
-
-__all__ = ["Gathering"]
 
 _ABOVE = (ROOT, 0, 0, 1)
 _WEIGHT = (2.0, -0.5, 3.0, 0.25)
@@ -56,13 +55,14 @@ class Gathering:
     placement = tuple((_EACH * w, _EACH * w + 1) for w in range(len(_ABOVE)))
     tolerance = 0
     exact = True
+    traits = Traits()  # it runs on every engine
 
-    def plan(self, step: int, history: History) -> _Plan:
+    def plan(self, step: int, history: History) -> _GatheringPlan:
         """Return the plan of a step."""
-        return _Plan()
+        return _GatheringPlan()
 
 
-class _Plan:
+class _GatheringPlan:
     def __init__(self) -> None:
         self._segment: dict[int, int] = {}
         self._second: dict[int, int] = {}  # worker -> the message that counts

@@ -32,8 +32,6 @@ from codedgrad.core import (
 )
 from codedgrad.errors import Violation
 
-__all__ = ["Invariants", "check_state"]
-
 _CLOSE = 1e-9  # per part, for sums that are called exact
 _NOBODY = -2  # has a message: who had it is gone
 
@@ -228,7 +226,7 @@ class Invariants:
         if not self._alive[worker] or not self._placement[worker].issuperset(parts):
             return False
         held = [s for s in self._segments.values() if s.worker == worker]
-        if len(held) >= self._engine.rows_per_worker or not self._engine.extend:
+        if len(held) >= self._engine.rows_per_worker:
             return False
         own = {segment.id for segment in held}
         return not any(
@@ -262,7 +260,6 @@ def check_state(state: State) -> None:
         "covered": covered,
         "missing": sum(found[p] == 0 for p in parts),
         "uncovered": sum(covered[p] == 0 for p in parts),
-        "orphaned": sum(found[p] == in_hand[p] == 0 for p in parts),
     }
     for name, value in counted.items():
         if getattr(state.ledger, name) != value:

@@ -55,8 +55,6 @@ from codedgrad.errors import Violation
 from codedgrad.sim import Simulator, Step
 from codedgrad.testing.invariants import check_state
 
-__all__ = ["KINDS", "PATIENCE", "Fault", "Schedule", "Troubled"]
-
 KINDS = (
     "slow", "lose", "join", "repeat", "delay", "stale", "mute", "fail", "nan",
     "diverge", "cancel", "supersede", "timer", "tardy",
@@ -65,7 +63,7 @@ KINDS = (
 PATIENCE = Patience(least=60.0, first=60.0)
 
 
-class Fault(Struct, frozen=True):
+class SimulatedFault(Struct, frozen=True):
     """Some trouble for a worker in a step; see the module's docstring."""
 
     kind: str
@@ -88,7 +86,7 @@ class Schedule(Struct, frozen=True):
 
     seed: int
     steps: int
-    faults: tuple[Fault, ...]
+    faults: tuple[SimulatedFault, ...]
     latency: float = 0.0
     capabilities: Capabilities = Capabilities()
 
@@ -97,9 +95,9 @@ class Schedule(Struct, frozen=True):
 class _Trouble:
     """The faults of one step, by kind."""
 
-    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    faults: dict[str, list[SimulatedFault]] = field(default_factory=dict)
 
-    def of(self, kind: str, worker: int) -> Fault | None:
+    def of(self, kind: str, worker: int) -> SimulatedFault | None:
         for fault in self.faults.get(kind, ()):
             if fault.worker == worker:
                 return fault
@@ -225,7 +223,7 @@ class Troubled(Simulator):
         trouble = self._trouble[number].faults
         start = self._begun[number] = self.now
 
-        def later(fault: Fault, happen: Callable[[], None]) -> None:
+        def later(fault: SimulatedFault, happen: Callable[[], None]) -> None:
             self.schedule(start + fault.when, happen)
 
         for fault in trouble.get("lose", ()):

@@ -5,11 +5,11 @@ A `Job` is what to train, `train` starts workers for it, and the loop stays the 
 run; `two_track` is for Adam on approximate gradients.
 """
 
-from codedgrad.torch.folder import Checkpoints
+from codedgrad.torch.checkpoint.load import Checkpoint, load
+from codedgrad.torch.checkpoint.run_folder import Checkpoints
+from codedgrad.torch.ddp.record import record
 from codedgrad.torch.job import Job
-from codedgrad.torch.loading import Checkpoint, load
 from codedgrad.torch.losses import correct, mean_over_samples
-from codedgrad.torch.record import record
 from codedgrad.torch.report import Report
 from codedgrad.torch.train import Coded, train
 from codedgrad.torch.two_track import two_track

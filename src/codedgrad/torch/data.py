@@ -14,7 +14,9 @@ rank          0 0 0 1 1 1 2 2 2 3          p div k, in the shard's order of the 
 ```
 
 Part j of a step is what falls to shard j. Hence parts of a step, and shards, differ by
-one sample at most, and the parts take turns at having one more.
+one sample at most, and the parts take turns at having one more. Shards cut into batches
+of their own would leave a short step for every remainder: with 64 parts of a batch of
+100, half of all steps had 28 samples.
 
 | `shuffle` | shard j | the sample at a position |
 | --- | --- | --- |
@@ -42,8 +44,6 @@ from torch.utils.data import (
 )
 
 from codedgrad.errors import InvalidScenario
-
-__all__ = ["Batches", "Parts"]
 
 Ints: TypeAlias = NDArray[np.int64]
 

@@ -11,8 +11,6 @@ from torch import nn
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["Job"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
@@ -37,7 +35,7 @@ class Job:
         autocast: Type for the forward pass, such as `torch.bfloat16`; None: as it is.
         buffers: By name of a buffer, or a pattern such as `"quantizer.*"`, what becomes
             of its changes in a forward pass: "mean", "sum" or "first"; see
-            `codedgrad.torch.state`.
+            `codedgrad.torch.model.state`.
         device: Where workers compute. Only the CPU has been tried.
         least_samples: The fewest samples of a part that has any, for losses and layers
             in which the samples of a batch depend on each other; only in an epoch's

@@ -37,16 +37,6 @@ from torch.nn.utils.rnn import PackedSequence
 from codedgrad.errors import InvalidScenario
 from codedgrad.torch.means import OWN, WRAP, Number, known, shape_of, what
 
-__all__ = [
-    "Loss",
-    "Metric",
-    "Objective",
-    "correct",
-    "mean_over_samples",
-    "objective",
-    "samples_of",
-]
-
 Metric: TypeAlias = Callable[[Any, Any], Any]
 """metric(output, target) -> sum over the samples, or a pair (sum, count)."""
 

@@ -18,8 +18,6 @@ from torch.nn import functional as F
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["OWN", "WRAP", "Known", "Number", "known", "shape_of", "what"]
-
 Number: TypeAlias = Tensor | float
 _Options: TypeAlias = Mapping[str, Any]
 _Function: TypeAlias = Callable[..., Tensor]

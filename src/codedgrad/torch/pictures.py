@@ -13,8 +13,6 @@ from torch import Tensor
 
 from codedgrad.errors import InvalidOption
 
-__all__ = ["FASHION", "Pictures", "digits", "fashion_mnist", "pictures"]
-
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package `dataset-fashion-mnist` puts it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import (
@@ -15,8 +14,6 @@ from rich.progress import (
 )
 
 from codedgrad.torch.report import Report
-
-__all__ = ["Bar"]
 
 
 class Bar:
@@ -58,10 +55,5 @@ class Bar:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()

@@ -26,8 +26,6 @@ from codedgrad.torch.pictures import Pictures
 from codedgrad.torch.report import Report
 from codedgrad.torch.train import Coded, train
 
-__all__ = ["Rehearsal", "Trial", "Watcher", "network"]
-
 Watcher: TypeAlias = Callable[[Report, float, Record | None], None]
 """Is told every step, the accuracy after it, and all that was seen of it."""
 

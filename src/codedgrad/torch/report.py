@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from codedgrad.engines import Sum
 from codedgrad.trace import Waiting
 
-__all__ = ["Report", "report_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,28 +25,27 @@ import torch
 from torch import Tensor, nn
 
 from codedgrad import __version__
-from codedgrad.core import Command, Event, History, Link, Patience, Record, Scheme
+from codedgrad.core import Command, Event, History, Patience, Record, Scheme
 from codedgrad.delays import Delays, Times, draw
 from codedgrad.engines import Driver, Engine, FaultPlan, Sum, granted
-from codedgrad.engines.drive import header_of, refuse_oracle
-from codedgrad.engines.named import engine_of
-from codedgrad.engines.notices import notices_of
+from codedgrad.engines.driver import header_of, refuse_oracle
+from codedgrad.engines.preemption_notices import notices_of
+from codedgrad.engines.registry import engine_of
 from codedgrad.errors import InvalidCheckpoint, InvalidScenario, LockLost
 from codedgrad.schemes import build
-from codedgrad.torch.checkpoint import generators, restore_generators
-from codedgrad.torch.flat import Flat
-from codedgrad.torch.folder import Checkpoints, Folder, parts_of
+from codedgrad.torch.checkpoint.files import generators, restore_generators
+from codedgrad.torch.checkpoint.run_folder import Checkpoints, Folder, parts_of
+from codedgrad.torch.checkpoint.state_tree import flatten
+from codedgrad.torch.checkpoint.untracked import warn_of_untracked
 from codedgrad.torch.job import Job
-from codedgrad.torch.notes import Knobs
+from codedgrad.torch.model.attributes import Knobs
+from codedgrad.torch.model.flat import Flat
+from codedgrad.torch.model.workload import SCALARS, Workload, in_training, workload
 from codedgrad.torch.progress import Bar
 from codedgrad.torch.report import Report, report_of
-from codedgrad.torch.stopping import Stopping
-from codedgrad.torch.tree import flatten
-from codedgrad.torch.untracked import warn_of_untracked
-from codedgrad.torch.workload import SCALARS, Workload, in_training, workload
+from codedgrad.torch.signals import Stopping
 from codedgrad.trace import Manifest, StepLine
-
-__all__ = ["Coded", "Tracked", "train"]
+from codedgrad.uplink import Link
 
 _log = logging.getLogger("codedgrad")
 _DRAWN = 1000  # steps for which delays are drawn; then they repeat
@@ -180,7 +178,7 @@ def _scheme(given: Scheme | str, workers: int | None, parts: int | None) -> Sche
         parts: As the run in the folder has them; None: as many as the scheme has.
     """
     if isinstance(given, str) and given.lower().endswith(".toml"):
-        from codedgrad.sim.scenario import read_scenario  # no worker needs it
+        from codedgrad.scenario.scenario import read_scenario  # no worker needs it
 
         given = read_scenario(given).schemes[0]
         if parts not in (None, given.parts) and workers in (None, given.workers):
@@ -450,10 +448,7 @@ class Coded:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: object, error: BaseException | None, traceback: object
     ) -> None:
         with self._stopping.busy(), ExitStack() as stack:
             if error is None:
@@ -522,10 +517,15 @@ class Coded:
             parameters, self._views, used.tolist(), strict=True
         ):
             gradient = view.to(parameter.device, parameter.dtype)
+            # None as in plain PyTorch: with a zero an optimizer would decay the weight.
             parameter.grad = gradient if is_used else None
 
     def _divisor(self, sum_: Sum) -> float:
-        """Return what makes a mean of the decoded sum of gradients."""
+        """Return what makes a mean of the decoded sum of gradients.
+
+        By default the samples decoded, which makes any sum self-normalised: mostly less
+        error, but biased where the sum itself is right on average.
+        """
         if not self._unbiased:
             return sum_.count or 1.0
         samples = float(sum_.vector[self._work.layout.gradient + 2])

@@ -8,8 +8,6 @@ from torch.optim import Adam, AdamW, Optimizer
 
 from codedgrad.errors import InvalidScenario
 
-__all__ = ["two_track"]
-
 _O = TypeVar("_O", bound=Optimizer)
 _MARK = "two_track"  # in every group, so that a checkpoint has it too
 

@@ -21,8 +21,6 @@ from codedgrad.errors import InvalidTrace
 from codedgrad.trace.metrics import ended_steps
 from codedgrad.trace.read import Trace
 
-__all__ = ["Arrival", "arrivals", "export", "matrix"]
-
 
 @dataclass(frozen=True, slots=True)
 class Arrival:

@@ -9,16 +9,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = [
-    "FULL",
-    "fill",
-    "folder_advice",
-    "nothing",
-    "sync",
-    "sync_folder",
-    "write_whole",
-]
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _BURST = 1 << 24

@@ -17,8 +17,6 @@ from codedgrad.core import (
     StepStarted,
 )
 
-__all__ = ["VERSION", "Entry", "Header", "decode_entry", "decode_header", "encode"]
-
 VERSION = 1
 _KIND = "codedgrad trace"
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from codedgrad.errors import InvalidTrace
 
-__all__ = ["Lines"]
-
 _WAITING = 4 << 20
 """Most bytes of lines that wait for the disk. More memory bridges a longer time without
 space. 4 MB is a guess: a disk that stays full costs checkpoints, which matter more."""

@@ -21,8 +21,6 @@ from codedgrad.trace.lock import is_gone
 from codedgrad.trace.runs import MANIFEST, STEPS, Manifest, StepLine, read_manifest
 from codedgrad.trace.status import LOCK, STATUS, Holder, Look, Status, look
 
-__all__ = ["CHECKPOINT", "Listed", "checkpoints_of", "list_runs"]
-
 _DEPTH = 3
 CHECKPOINT = re.compile(r"step-([0-9]{8,})\.safetensors")
 """The name of a checkpoint's file."""

@@ -43,7 +43,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn, TypedDict, Unpack
 from weakref import WeakSet
 
@@ -61,8 +60,6 @@ from codedgrad.trace.status import (
     look,
     read_patiently,
 )
-
-__all__ = ["Figures", "Lock", "is_gone"]
 
 _GUARD = ".lock.guard"
 _LIFE = ".lock.life-"
@@ -218,12 +215,7 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close("ended" if error is None else "stopped")
 
     def _acquire(self, take_over: bool) -> Holder:

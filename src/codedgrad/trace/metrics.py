@@ -42,20 +42,10 @@ from codedgrad.core import (
     WorkerLost,
     is_question,
 )
-from codedgrad.core.estimators import Speed
 from codedgrad.errors import BrokenPlan, InvalidTrace
+from codedgrad.learning.estimators import Speed
 from codedgrad.trace.format import Entry, Header
 from codedgrad.trace.read import Trace
-
-__all__ = [
-    "Reporter",
-    "StepReport",
-    "Waiting",
-    "ended_steps",
-    "rebuilt",
-    "reports",
-    "settled_steps",
-]
 
 _REMEMBERED = 64  # steps for which late messages are still told to the record
 
@@ -304,6 +294,8 @@ def _go_through(
                     )  # fmt: skip
                     opinions = Opinions(state)
                     if scheme is not None:
+                        # The orders are recorded already. But estimators note what they
+                        # expect when a plan is made, and learn from the difference.
                         scheme.plan(step, history).first(state)
             case WorkerLost(worker) | WorkerJoined(worker):
                 if 0 <= worker < len(alive):

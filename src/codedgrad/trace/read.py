@@ -13,8 +13,6 @@ import msgspec
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace.format import Entry, Header, decode_entry, decode_header
 
-__all__ = ["Trace", "read"]
-
 _LARGEST = 1 << 30  # bytes of a decompressed file: some unpack to far more than memory
 
 
@@ -77,7 +75,7 @@ def read(path: Path | str, problems: list[InvalidTrace] | None = None) -> Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TraceLine:
     """A line of a trace, not decoded yet."""
 
     path: Path
@@ -102,13 +100,13 @@ class _Line:
             raise InvalidTrace(self.path, problem) from None
 
 
-def _lines(path: Path) -> Iterator[_Line]:
+def _lines(path: Path) -> Iterator[_TraceLine]:
     data = _data(path)
     start, number = 0, 0
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
         number += 1
-        yield _Line(path, number, data[start:end], end == len(data))
+        yield _TraceLine(path, number, data[start:end], end == len(data))
         start = end
 
 

@@ -3,7 +3,8 @@
 Schemes learn from the steps that a coordinator remembers, 64 at most. So a checkpoint
 holds the trace of that many, bounded in bytes as well, and the root that goes on with
 the run lets its estimators learn from them once more. A million steps cost it no more
-than 64. An estimator that had weighed more of them begins with these.
+than 64. An estimator that had weighed more of them begins with these. The state of
+estimators is not written, so a new estimator needs no file format of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from codedgrad.trace.format import Entry, Header, encode
 from codedgrad.trace.metrics import rebuilt
 from codedgrad.trace.read import Trace
 from codedgrad.trace.write import Chunk, Steps
-
-__all__ = ["Recent", "relearn"]
 
 _STEPS = 64  # as many as a history remembers
 _SIZE = 16 << 20  # bytes of lines

@@ -9,8 +9,6 @@ from codedgrad.core import Command, Coordinator, Event, Scheme
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace.read import Trace
 
-__all__ = ["Difference", "replay"]
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:

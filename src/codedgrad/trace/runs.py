@@ -4,7 +4,7 @@
 run.json       what is run: a `Manifest`
 steps.jsonl    a `StepLine` for every step: loss, metrics, what the user logged
 trace/         every event with the commands it led to; see `segments`
-checkpoints/   see `codedgrad.torch.checkpoint`
+checkpoints/   see `codedgrad.torch.checkpoint.files`
 lock.json      which root the folder belongs to; see `lock`
 status.json    how that root is doing, about once a second; see `status`
 ```
@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 from msgspec import Struct
@@ -30,8 +29,6 @@ from codedgrad.trace.format import Header
 from codedgrad.trace.lines import Lines
 from codedgrad.trace.read import Trace
 from codedgrad.trace.segments import read_segments
-
-__all__ = ["Manifest", "Run", "StepLine", "StepLog", "read_run", "write_manifest"]
 
 _log = logging.getLogger("codedgrad")
 VERSION = 1
@@ -299,12 +296,7 @@ class StepLog:
     def __enter__(self) -> StepLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -44,8 +44,6 @@ from codedgrad.trace.read import Trace, read
 from codedgrad.trace.recent import Recent
 from codedgrad.trace.write import Chunk, Steps
 
-__all__ = ["RunRecorder", "read_segments", "trouble_with"]
-
 _log = logging.getLogger("codedgrad")
 _SIZE = 16 << 20  # bytes of a file before the next is begun
 _KEPT = 8  # times that, in all; about 30 MB on disk, as all but one are compressed

@@ -21,8 +21,6 @@ from msgspec import Struct
 
 from codedgrad.errors import InvalidTrace
 
-__all__ = ["Holder", "Look", "Status", "look", "read_status"]
-
 VERSION = 1
 LOCK, STATUS = "lock.json", "status.json"
 _LOCK_KIND, _STATUS_KIND = "codedgrad lock", "codedgrad status"

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from codedgrad.core import Command, Event, StepStarted, WorkerJoined, WorkerLost
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace.format import Entry, Header, encode
 from codedgrad.trace.lines import Lines
-
-__all__ = ["Chunk", "Recorder", "Steps"]
 
 
 class Recorder:
@@ -67,12 +64,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

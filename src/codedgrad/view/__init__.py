@@ -4,7 +4,7 @@ Simulations are `compared`; runs, traces and recordings are read as subjects, of
 `write_page` makes a report.
 """
 
-from codedgrad.view.comparison import Row, compared, verdict
+from codedgrad.view.comparison import ComparisonRow, compared, verdict
 from codedgrad.view.distances import Distance, about_bounds
 from codedgrad.view.live import LiveView
 from codedgrad.view.reading import read_subject, read_subjects
@@ -17,10 +17,10 @@ from codedgrad.view.timeline import check_timeline, write_timeline
 from codedgrad.view.verdicts import caveats, verdict_on
 
 __all__ = [
+    "ComparisonRow",
     "Distance",
     "Fate",
     "LiveView",
-    "Row",
     "Subject",
     "Summary",
     "about_bounds",

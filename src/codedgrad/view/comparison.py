@@ -14,15 +14,13 @@ from codedgrad.core import Scheme
 from codedgrad.sim import Bounds, Ratio, Result, ratio
 from codedgrad.view.distances import Distance, distance
 
-__all__ = ["Row", "compared", "verdict"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 _TOLERATED = 1e-9  # a residual above it is not exact
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparisonRow:
     """A scheme in a comparison.
 
     Attributes:
@@ -47,7 +45,7 @@ class Row:
     @property
     def rule(self) -> str:
         """Its stop rule, in words."""
-        return str(getattr(self.scheme, "rule", "its own"))
+        return self.scheme.traits.rule
 
     @property
     def is_exact(self) -> bool:
@@ -61,7 +59,7 @@ class Row:
 
 def compared(
     results: Sequence[Result], bounds: Sequence[Bounds] | None = None
-) -> list[Row]:
+) -> list[ComparisonRow]:
     """Return a row for every result; the first is what the others are compared with.
 
     Args:
@@ -71,7 +69,7 @@ def compared(
     first = results[0]
     limits: Sequence[Bounds | None] = bounds or [None] * len(results)
     return [
-        Row(
+        ComparisonRow(
             result,
             result.summary(),
             load=load_of(result.scheme),
@@ -83,15 +81,12 @@ def compared(
 
 
 def load_of(scheme: Scheme) -> float:
-    """Return the largest number of uncoded loads that a worker computes.
-
-    Where a worker stores more than it computes in a step, its scheme has a `load`.
-    """
-    stored = max(map(len, scheme.placement))
-    return float(getattr(scheme, "load", stored)) * scheme.workers / scheme.parts
+    """Return the largest number of uncoded loads that a worker computes."""
+    load = scheme.traits.load or max(map(len, scheme.placement))
+    return load * scheme.workers / scheme.parts
 
 
-def verdict(rows: Sequence[Row]) -> str:
+def verdict(rows: Sequence[ComparisonRow]) -> str:
     """Say in plain words which scheme to take, or that there is nothing to gain."""
     first, *others = rows
     if not others:
@@ -108,7 +103,9 @@ def verdict(rows: Sequence[Row]) -> str:
     return " ".join([_fastest(first, fair), *_approximate(others, fair)])
 
 
-def _without_first(first: Row, whole: Sequence[Row], most: float) -> str:
+def _without_first(
+    first: ComparisonRow, whole: Sequence[ComparisonRow], most: float
+) -> str:
     best = min(whole, key=lambda row: (not row.is_exact, row.figures["mean_seconds"]))
     gave_up = f"{percent(first.figures['gave_up'])} of its steps"
     ended = "all of them" if most == 1 else f"{percent(most)} of them"
@@ -120,7 +117,7 @@ def _without_first(first: Row, whole: Sequence[Row], most: float) -> str:
     )
 
 
-def _fastest(first: Row, fair: Sequence[Row]) -> str:
+def _fastest(first: ComparisonRow, fair: Sequence[ComparisonRow]) -> str:
     if not fair:
         return f"No other scheme did as much as {first}."
     faster = [row for row in fair if _value(row) < 1 and _is_clear(row)]
@@ -145,7 +142,9 @@ def _fastest(first: Row, fair: Sequence[Row]) -> str:
     return f"Fastest: {first}; {others}{more}."
 
 
-def _approximate(others: Sequence[Row], fair: Sequence[Row]) -> list[str]:
+def _approximate(
+    others: Sequence[ComparisonRow], fair: Sequence[ComparisonRow]
+) -> list[str]:
     least = min((_value(row) for row in fair), default=1.0)
     return [
         f"{row} is faster ({row.ratio}) but not exact: "
@@ -159,20 +158,20 @@ def _approximate(others: Sequence[Row], fair: Sequence[Row]) -> list[str]:
     ]
 
 
-def _times(row: Row) -> str:
+def _times(row: ComparisonRow) -> str:
     value = _value(row)
     return f"{value:.3f} times" if value < 1.1 else f"{value:.3g} times"
 
 
-def _value(row: Row) -> float:
+def _value(row: ComparisonRow) -> float:
     return math.inf if row.ratio is None else row.ratio.value
 
 
-def _is_clear(row: Row) -> bool:
+def _is_clear(row: ComparisonRow) -> bool:
     return row.ratio is not None and row.ratio.is_clear
 
 
-def _is_close(row: Row, best: Row) -> bool:
+def _is_close(row: ComparisonRow, best: ComparisonRow) -> bool:
     return not ratio(row.result, best.result).is_clear
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from codedgrad.sim import Bounds, Machine, Result
 
-__all__ = ["Distance", "about_bounds", "distance"]
-
 _WHAT = (
     "/fluid: step over the least possible, by whoever knows all delays beforehand and "
     "splits the work at will; /whole: the same with whole parts, as many as the scheme "

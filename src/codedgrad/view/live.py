@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -19,17 +18,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from codedgrad.advise.slow_words import in_short
-from codedgrad.advise.watching import Watcher
+from codedgrad.advise.slow.watcher import Watcher
+from codedgrad.advise.slow.words import in_short
 from codedgrad.core import Record
-
-__all__ = ["LiveView", "Seen"]
 
 _LASTING = 3  # steps for which somebody is slow before it is said
 _LINES = 3  # at most, about who is slow
 
 
-class Seen(Protocol):
+class ShownStep(Protocol):
     """What is shown of a step."""
 
     @property
@@ -103,7 +100,7 @@ class LiveView:
         if not self._console.is_terminal:
             self._console.print(f"{name}: {self._steps} steps ...")
 
-    def step(self, seen: Seen, score: float, record: Record | None = None) -> None:
+    def step(self, seen: ShownStep, score: float, record: Record | None = None) -> None:
         """Show a step.
 
         Args:
@@ -124,7 +121,7 @@ class LiveView:
             slow = self._slow(record)
             self._live.update(Group(self._bars, self._who(seen), *slow, said))
 
-    def _who(self, seen: Seen) -> Text:
+    def _who(self, seen: ShownStep) -> Text:
         shown = Text("workers  ")
         for worker in range(min(self._workers, 16)):
             if worker in seen.late:
@@ -150,11 +147,6 @@ class LiveView:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._console.is_terminal:
             self._live.stop()

@@ -23,9 +23,7 @@ from codedgrad.trace import (
     settled_steps,
 )
 from codedgrad.trace.listing import checkpoints_of
-from codedgrad.view.subjects import Bools, Fate, Floats, Outcome, Subject, shown
-
-__all__ = ["outcomes", "read_subject", "read_subjects"]
+from codedgrad.view.subjects import Bools, Fate, Floats, Subject, WorkerOutcome, shown
 
 _RECORDINGS = (".csv", ".npy", ".parquet")
 _MOST = 1_000_000  # workers or parts; nobody has more, but a file may say anything
@@ -205,7 +203,7 @@ def _losses(trace: Trace, steps: int) -> Iterator[tuple[int, int]]:
         row += sum(isinstance(c, Combine | GiveUp) for c in entry.commands)
 
 
-def outcomes(record: Record) -> Iterator[Outcome]:
+def outcomes(record: Record) -> Iterator[WorkerOutcome]:
     """Return what became of every worker in a step."""
     arrived: dict[int, float] = {}
     owing = set()
@@ -219,7 +217,7 @@ def outcomes(record: Record) -> Iterator[Outcome]:
         at = arrived.get(worker, math.nan)
         fate, until, is_bound = _ending(record, worker, at, worker in owing)
         done = sum(known.done for known in record.state.given(worker))
-        yield Outcome(fate, until - record.state.started, is_bound, done)
+        yield WorkerOutcome(fate, until - record.state.started, is_bound, done)
 
 
 def _ending(

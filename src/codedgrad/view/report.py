@@ -8,18 +8,9 @@ from pathlib import Path
 
 from codedgrad.errors import InvalidOption
 from codedgrad.trace.files import write_whole
-from codedgrad.view.page import page
+from codedgrad.view.page.page import page
 from codedgrad.view.reading import read_subjects
 from codedgrad.view.subjects import Subject
-
-__all__ = [
-    "check_page",
-    "check_target",
-    "default_page",
-    "save_page",
-    "save_text",
-    "write_page",
-]
 
 _PAGE = "<!doctype html>"
 

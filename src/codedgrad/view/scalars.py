@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 from codedgrad.errors import InvalidOption
 from codedgrad.view.subjects import Subject
 
-__all__ = ["check_scalars", "scalars", "write_scalars"]
-
 Scalar: TypeAlias = tuple[str, int, float, float]
 """Tag, step, seconds since the run began, value."""
 

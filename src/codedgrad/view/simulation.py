@@ -16,19 +16,17 @@ from rich.text import Text
 
 from codedgrad.errors import InvalidOption
 from codedgrad.sim import Machine, Result, mean_error
-from codedgrad.view.comparison import Floats, Row, compared, percent
+from codedgrad.view.comparison import ComparisonRow, Floats, compared, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["check_plot", "facts", "plot", "table"]
 
 FORMATS = (".png", ".svg", ".pdf")
 
 # -- on the screen -------------------------------------------------------------------
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[ComparisonRow]) -> Table:
     """Return the table of a comparison; it fits 80 columns.
 
     Distances to the best possible take the place of p99.
@@ -60,7 +58,7 @@ def table(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def _ratios(rows: Sequence[Row]) -> list[str]:
+def _ratios(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return the ratios; those that are not clear are marked, the others padded."""
     unclear = [(r := row.ratio) and r.blocks > 1 and not r.is_clear for row in rows]
     marks = ["~" if each else " " if any(unclear) else "" for each in unclear]
@@ -68,7 +66,7 @@ def _ratios(rows: Sequence[Row]) -> list[str]:
     return [text + mark for text, mark in zip(texts, marks, strict=True)]
 
 
-def _distances(rows: Sequence[Row]) -> list[list[str]]:
+def _distances(rows: Sequence[ComparisonRow]) -> list[list[str]]:
     """Return the two distances; those that are not comparable are marked."""
     known = [row.distance for row in rows]
     alike = all(d is None or d.is_comparable for d in known)
@@ -98,7 +96,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def facts(
-    rows: Sequence[Row], delays: object, machine: Machine, seed: int
+    rows: Sequence[ComparisonRow], delays: object, machine: Machine, seed: int
 ) -> list[str]:
     """Return the lines that a table, or a plot, is worth nothing without.
 
@@ -130,7 +128,9 @@ def facts(
     ]
 
 
-def _grouped(rows: Sequence[Row], value: Callable[[Row], str]) -> str:
+def _grouped(
+    rows: Sequence[ComparisonRow], value: Callable[[ComparisonRow], str]
+) -> str:
     """Return the one value that all have, or each with the schemes that have it."""
     families = [str(row).partition("(")[0] for row in rows]
     groups: dict[str, list[str]] = {}
@@ -219,7 +219,7 @@ def _save(figure: Any, path: Path) -> None:
         hidden.unlink(missing_ok=True)
 
 
-def _draw_tails(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_tails(axes: Axes, rows: Sequence[ComparisonRow]) -> None:
     every = np.concatenate([row.result.seconds.ravel() for row in rows])
     done = every[np.isfinite(every)]
     low, high = (done.min(), done.max()) if done.size else (1.0, 10.0)
@@ -257,7 +257,7 @@ def _tail(seconds: Floats, low: float, high: float) -> tuple[Floats, Floats]:
     )
 
 
-def _draw_means(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_means(axes: Axes, rows: Sequence[ComparisonRow]) -> None:
     means = [row.figures["mean_seconds"] for row in rows]
     known = [mean for mean in means if math.isfinite(mean)]
     longest = max(known, default=1.0)

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from codedgrad.trace import StepLine, StepReport, Trace
 
-__all__ = ["Bools", "Fate", "Floats", "Outcome", "Subject", "shown"]
-
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -36,7 +34,7 @@ class Fate(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkerOutcome:
     """What became of a worker in a step.
 
     Attributes:

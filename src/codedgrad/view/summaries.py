@@ -12,8 +12,6 @@ from rich.text import Text
 
 from codedgrad.view.subjects import Fate, Floats, Subject
 
-__all__ = ["Summary", "number_text", "seconds_text", "summary", "summary_table"]
-
 _TOLERATED = 1e-9  # a residual above it is not exact
 
 

@@ -29,8 +29,6 @@ from codedgrad.view.reading import outcomes
 from codedgrad.view.report import check_target, save_text
 from codedgrad.view.subjects import Fate, Subject
 
-__all__ = ["check_timeline", "timeline", "write_timeline"]
-
 Happening: TypeAlias = dict[str, Any]
 """An event of the trace-event format."""
 

@@ -16,8 +16,6 @@ from codedgrad.view.comparison import percent
 from codedgrad.view.subjects import Subject
 from codedgrad.view.summaries import Summary, seconds_text, summary
 
-__all__ = ["caveats", "verdict_on"]
-
 _COMPUTING = "Both are of computing only, messages not included."
 _BLOCKS = 10  # stretches of steps whose means are as good as independent
 

@@ -16,8 +16,6 @@ import numpy as np
 from codedgrad.jobs import Floats, Gradient
 from codedgrad.papers.digits import real_digits
 
-__all__ = ["NAME", "Digits", "gisette_like"]
-
 NAME = "GISETTE-like set from real digits"
 _CLASSES = (4, 9)
 _WIDTH = 8
@@ -26,7 +24,7 @@ _HELD_OUT = 3  # one in so many is for testing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Digits:
+class FoursAndNines:
     """Features (samples, features) and labels, -1 for a 4 and 1 for a 9.
 
     Attributes:
@@ -69,7 +67,7 @@ class Digits:
         return float((margin > 0).mean()), float(np.logaddexp(0.0, -margin).mean())
 
 
-def gisette_like(seed: int = 0, features: int = 5000) -> Digits:
+def gisette_like(seed: int = 0, features: int = 5000) -> FoursAndNines:
     """Return the set: half of the features are pixels and products, half are probes.
 
     Products are of two to five different pixels. A probe has the values of a feature,
@@ -87,7 +85,7 @@ def gisette_like(seed: int = 0, features: int = 5000) -> Digits:
     whole = whole[order][:, rng.permutation(features)]
     labels = labels[order]
     train = np.ascontiguousarray(whole[test:]), labels[test:]
-    return Digits(train, (whole[:test], labels[:test]))
+    return FoursAndNines(train, (whole[:test], labels[:test]))
 
 
 def _four_and_nine() -> tuple[Floats, Floats]:

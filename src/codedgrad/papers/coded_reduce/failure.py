@@ -11,22 +11,24 @@ import numpy as np
 
 from codedgrad.codes.bounds import star_failure, tree_failure, tree_load
 from codedgrad.codes.tree import Tree, delivers_each
-from codedgrad.papers.coded_reduce.lab import Shape
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.coded_reduce.lab import TreeShape
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 
-__all__ = ["failure"]
-
-_TREES = ((Shape(4, 3), 1), (Shape(12, 2), 1), (Shape(12, 2), 3))
+_TREES = ((TreeShape(4, 3), 1), (TreeShape(12, 2), 1), (TreeShape(12, 2), 3))
 _CHANCES = (0.01, 0.02, 0.05, 0.1)
-_JUDGED = {(Shape(4, 3), 1): 0.05, (Shape(12, 2), 1): 0.02, (Shape(12, 2), 3): 0.05}
+_JUDGED = {
+    (TreeShape(4, 3), 1): 0.05,
+    (TreeShape(12, 2), 1): 0.02,
+    (TreeShape(12, 2), 3): 0.05,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _FailureRow:
     """How probably a step cannot end without the late."""
 
-    shape: Shape
+    shape: TreeShape
     s: int
     chance: float
     tree: float
@@ -41,15 +43,15 @@ class _Row:
         return (f"{self.shape} s={self.s}", self.chance, *found)
 
 
-def _same_load(shape: Shape, s: int) -> int:
+def _same_load(shape: TreeShape, s: int) -> int:
     """Return the most late workers of a star of no more load than the tree."""
     load = tree_load(shape.children, shape.layers, s) * shape.workers
     return max(0, math.floor(load + 1e-9) - 1)
 
 
-def _row(shape: Shape, s: int, f: float) -> _Row:
+def _row(shape: TreeShape, s: int, f: float) -> _FailureRow:
     N = shape.workers
-    return _Row(
+    return _FailureRow(
         shape,
         s,
         f,
@@ -93,7 +95,7 @@ def failure(effort: Effort) -> Exhibit:
     )
 
 
-def _panel(shape: Shape, s: int) -> Panel:
+def _panel(shape: TreeShape, s: int) -> FigurePanel:
     x = np.geomspace(0.003, 0.3, 25)
     rows = [_row(shape, s, f) for f in x.tolist()]
     curves = (
@@ -102,7 +104,7 @@ def _panel(shape: Shape, s: int) -> Panel:
         Curve("GC, same load", x, [row.equal_load for row in rows]),
         Curve("uncoded", x, [row.uncoded for row in rows]),
     )
-    return Panel(
+    return FigurePanel(
         f"{shape}, s = {s}, {shape.workers} workers",
         Axis("a worker is late", "probability", is_log=True, ticks=(0.01, 0.03, 0.1)),
         Axis("a step fails", "probability", is_log=True, limits=(1e-12, 2.0)),
@@ -110,7 +112,7 @@ def _panel(shape: Shape, s: int) -> Panel:
     )
 
 
-def _dearer(judged: Sequence[_Row]) -> str:
+def _dearer(judged: Sequence[_FailureRow]) -> str:
     weaker = all(row.tree > row.equal_fraction for row in judged)
     verdict = "far weaker" if weaker else "not always weaker"
     said = listed(
@@ -123,7 +125,7 @@ def _dearer(judged: Sequence[_Row]) -> str:
     return f"at equal alpha CR is {verdict} than GC: it fails with {said}."
 
 
-def _at_equal_load(rows: Sequence[_Row]) -> str:
+def _at_equal_load(rows: Sequence[_FailureRow]) -> str:
     weaker = [row for row in rows if row.tree >= row.equal_load]
     said = listed([f"{row.shape} s = {row.s} at {row.chance:.0%}" for row in weaker])
     but = f"; not for {said}: fewer late workers favour GC" if weaker else ""

@@ -20,24 +20,6 @@ from codedgrad.papers.paper import Effort
 from codedgrad.schemes import CodedReduce, coded_reduce
 from codedgrad.sim import Network, counted_seconds, ring_seconds, tree_seconds
 
-__all__ = [
-    "MODEL",
-    "OVER_GC",
-    "OVER_RING",
-    "RING",
-    "STAR",
-    "TREE",
-    "WORDS",
-    "Field",
-    "Kind",
-    "Lab",
-    "Shape",
-    "crossing",
-    "over",
-    "share_times",
-    "where",
-]
-
 OVER_GC, OVER_RING = 27.2, 7.0
 """How many times as fast as its rivals the paper's abstract says it is, at most."""
 
@@ -61,7 +43,7 @@ _NEAR = 1.01  # neighbours between which a curve is straight
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeShape:
     """A tree, by its children and layers.
 
     Attributes:
@@ -69,7 +51,7 @@ class Shape:
         layers: $L$.
 
     Example:
-        >>> shape = Shape(4, 3)
+        >>> shape = TreeShape(4, 3)
         >>> str(shape), shape.workers, shape.late(1), shape.limit
         ('(4,3)', 84, 21, 7.0)
     """
@@ -100,14 +82,14 @@ class Shape:
 
 
 @cache
-def _scheme(shape: Shape, tolerance: int) -> CodedReduce:
+def _scheme(shape: TreeShape, tolerance: int) -> CodedReduce:
     inner = "cyclic" if tolerance else None
     N, n = shape.workers, shape.children
     return coded_reduce(N, n, tolerance, inner=inner, rule="threshold")
 
 
 @dataclass(frozen=True, slots=True)
-class Lab:
+class TreeLab:
     """Draws what is random, the same for everybody.
 
     Attributes:
@@ -118,16 +100,16 @@ class Lab:
     effort: Effort
     samples: int
 
-    def excess(self, shape: Shape) -> Floats:
+    def excess(self, shape: TreeShape) -> Floats:
         """Return exponential numbers of mean 1, (samples, workers)."""
         return self._rng(shape).standard_exponential((self.samples, shape.workers))
 
-    def chances(self, shape: Shape) -> Floats:
+    def chances(self, shape: TreeShape) -> Floats:
         """Return uniform numbers, (samples, workers), that nothing else hangs on."""
         rng = self._rng(shape).spawn(1)[0]
         return rng.random((self.samples, shape.workers))
 
-    def _rng(self, shape: Shape) -> np.random.Generator:
+    def _rng(self, shape: TreeShape) -> np.random.Generator:
         return np.random.default_rng((self.effort.seed, shape.children, shape.layers))
 
     def __str__(self) -> str:
@@ -149,7 +131,7 @@ def over(one: Floats, other: Floats) -> Measured:
     return ratio(one[:, None], other[:, None])
 
 
-class Field:
+class TreeSweep:
     """Everybody's steps on trees of one shape, by the one number that is changed.
 
     Args:
@@ -160,7 +142,7 @@ class Field:
     """
 
     def __init__(
-        self, shape: Shape, drawn: Callable[[float], Times], latency: float = 0.0
+        self, shape: TreeShape, drawn: Callable[[float], Times], latency: float = 0.0
     ) -> None:
         self.shape = shape
         self._drawn = drawn

@@ -15,13 +15,11 @@ from codedgrad.core import Scheme
 from codedgrad.delays import Chain, Pauses, ShiftedExponential, Times, draw
 from codedgrad.engines import train
 from codedgrad.jobs import Floats, single_process
-from codedgrad.papers.coded_reduce.digits import NAME, Digits, gisette_like
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.coded_reduce.digits import NAME, FoursAndNines, gisette_like
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import Measured, ratio
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table
 from codedgrad.schemes import build
-
-__all__ = ["LAW", "live"]
 
 WORKERS = 12
 LAW = Chain(ShiftedExponential(floor=0.02, mean=0.002), Pauses(0.05, 0.4, 0.4))
@@ -41,7 +39,7 @@ _TREE, _BARE, _ALPHA, _LOAD, _STAR = _SCHEMES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class _LiveRun:
     """What came of a scheme.
 
     Attributes:
@@ -72,7 +70,7 @@ class _Run:
         return float(self.clock[there[0]]) if there.size else float("inf")
 
 
-def live(effort: Effort, data: Digits | None = None) -> Exhibit:
+def live(effort: Effort, data: FoursAndNines | None = None) -> Exhibit:
     """Return accuracy against seconds, of trees and stars with workers that pause."""
     steps = effort.some(150, 40)
     data = gisette_like(effort.seed) if data is None else data
@@ -116,8 +114,8 @@ def _after_one(times: Times) -> Times:
 
 
 def _run(
-    scheme: Scheme, data: Digits, rate: float, times: Times, effort: Effort
-) -> _Run:
+    scheme: Scheme, data: FoursAndNines, rate: float, times: Times, effort: Effort
+) -> _LiveRun:
     judged: list[tuple[float, float]] = []
 
     def evaluate(x: Floats) -> float:
@@ -133,7 +131,7 @@ def _run(
     alone = single_process(gradient, begin, scheme.parts, steps=steps, rate=rate)
     off = np.linalg.norm(run.parameters - alone.parameters)
     score, loss = np.array(judged).T
-    return _Run(
+    return _LiveRun(
         max(map(len, scheme.placement)) / scheme.parts,
         np.array([step.seconds for step in run.steps[1:]]),
         score,
@@ -142,7 +140,7 @@ def _run(
     )
 
 
-def _table(runs: dict[str, _Run]) -> Table:
+def _table(runs: dict[str, _LiveRun]) -> Table:
     columns = (
         Column("scheme"),
         Column("load", "of data", ".2f"),
@@ -167,16 +165,18 @@ def _table(runs: dict[str, _Run]) -> Table:
     return Table(columns, rows)
 
 
-def _panels(runs: dict[str, _Run]) -> tuple[Panel, ...]:
+def _panels(runs: dict[str, _LiveRun]) -> tuple[FigurePanel, ...]:
     x = Axis("time in steps", "s")
     scores = tuple(Curve(n, run.clock, 100 * run.score) for n, run in runs.items())
     losses = tuple(Curve(name, run.clock, run.loss) for name, run in runs.items())
     accuracy = Axis("accuracy on the test set", "%")
     loss = Axis("loss on the test set", "nats", limits=(0.0, 0.7))
-    return Panel("accuracy", x, accuracy, scores), Panel("loss", x, loss, losses)
+    return FigurePanel("accuracy", x, accuracy, scores), FigurePanel(
+        "loss", x, loss, losses
+    )
 
 
-def _against(runs: dict[str, _Run], one: str, other: str) -> str:
+def _against(runs: dict[str, _LiveRun], one: str, other: str) -> str:
     """Say who is faster, or that it cannot be told; delays are the same for both."""
     found = _over(runs[one].seconds, runs[other].seconds)
     verb = "takes as long as, as far as can be told,"
@@ -194,7 +194,7 @@ def _over(one: Floats, other: Floats) -> Measured:
     return ratio(*(each[: count * size].reshape(count, size) for each in (one, other)))
 
 
-def _equal_steps(runs: Sequence[_Run]) -> str:
+def _equal_steps(runs: Sequence[_LiveRun]) -> str:
     first, *others = runs
     gap = max(float(np.abs(each.score - first.score).max()) for each in others)
     off = max(run.deviation for run in runs)

@@ -9,20 +9,18 @@ import numpy as np
 
 from codedgrad.codes.bounds import relay_load, tree_load
 from codedgrad.codes.tree import Tree, allocate, base_size
-from codedgrad.papers.coded_reduce.lab import Shape
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.coded_reduce.lab import TreeShape
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 
-__all__ = ["load"]
-
-_SHAPES = (Shape(4, 3), Shape(5, 3), Shape(12, 2))
+_SHAPES = (TreeShape(4, 3), TreeShape(5, 3), TreeShape(12, 2))
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _LoadRow:
     """A tree and a star that do without the same fraction; loads are shares."""
 
-    shape: Shape
+    shape: TreeShape
     s: int
     tree: float
     allocated: float  # what a worker of the tree really has, at most
@@ -47,11 +45,11 @@ class _Row:
         return (f"{self.shape} {N}", self.s, self.fraction, S, *loads, self.allocated)
 
 
-def _row(shape: Shape, s: int) -> _Row:
+def _row(shape: TreeShape, s: int) -> _LoadRow:
     n, L, N = shape.children, shape.layers, shape.workers
     parts = base_size(n, L, s)
     around = [[int((j - i) % n <= s) for j in range(n)] for i in range(n)]
-    return _Row(
+    return _LoadRow(
         shape,
         s,
         tree_load(n, L, s),
@@ -94,7 +92,7 @@ def load(effort: Effort) -> Exhibit:
     )
 
 
-def _panel(shape: Shape, rows: Sequence[_Row]) -> Panel:
+def _panel(shape: TreeShape, rows: Sequence[_LoadRow]) -> FigurePanel:
     own = [row for row in rows if row.shape == shape]
     x = [row.fraction for row in own]
     curves = (
@@ -102,7 +100,7 @@ def _panel(shape: Shape, rows: Sequence[_Row]) -> Panel:
         Curve("GC", x, [row.star for row in own]),
         Curve("tree, only leaves compute", x, [row.relays for row in own]),
     )
-    return Panel(
+    return FigurePanel(
         f"{shape}, {shape.workers} workers",
         Axis("late, tolerated: alpha", "fraction", limits=(-0.03, 1.0)),
         Axis(
@@ -116,7 +114,7 @@ def _panel(shape: Shape, rows: Sequence[_Row]) -> Panel:
     )
 
 
-def _allocated(rows: Sequence[_Row]) -> str:
+def _allocated(rows: Sequence[_LoadRow]) -> str:
     right = sum(bool(np.isclose(row.tree, row.allocated)) for row in rows)
     verdict = "holds" if right == len(rows) else "does not hold"
     return (
@@ -125,7 +123,7 @@ def _allocated(rows: Sequence[_Row]) -> str:
     )
 
 
-def _saved(rows: Sequence[_Row]) -> str:
+def _saved(rows: Sequence[_LoadRow]) -> str:
     coded = [row for row in rows if row.s]
     less = [row for row in coded if row.ratio > 1]
     low, high = (pick(coded, key=lambda row: row.ratio) for pick in (min, max))
@@ -138,7 +136,7 @@ def _saved(rows: Sequence[_Row]) -> str:
     )
 
 
-def _relayed(rows: Sequence[_Row]) -> str:
+def _relayed(rows: Sequence[_LoadRow]) -> str:
     gains = [row.relays / row.tree for row in rows if row.s]
     return (
         f"that inner workers compute, too, saves a factor of {min(gains):.2f} to "

@@ -13,19 +13,17 @@ from codedgrad.papers.coded_reduce.lab import (
     STAR,
     TREE,
     WORDS,
-    Field,
     Kind,
-    Lab,
-    Shape,
+    TreeLab,
+    TreeShape,
+    TreeSweep,
     where,
 )
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import mean
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 
-__all__ = ["pauses"]
-
-_TREES = {Shape(4, 3): (1, 2), Shape(12, 2): (1, 3)}
+_TREES = {TreeShape(4, 3): (1, 2), TreeShape(12, 2): (1, 3)}
 _LENGTHS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # t_c
 _LENGTH = 100.0  # of the table
 _OFTEN, _JITTER = 0.05, 0.05  # the share is t_c
@@ -34,7 +32,7 @@ _CODED: Kind = ("CR", 1)
 
 def pauses(effort: Effort) -> Exhibit:
     """Return the mean step by how long a pause is."""
-    lab = Lab(effort, effort.some(10_000, 1200))
+    lab = TreeLab(effort, effort.some(10_000, 1200))
     fields = [_field(lab, shape) for shape in _TREES]
     return Exhibit(
         "pauses",
@@ -52,10 +50,10 @@ def pauses(effort: Effort) -> Exhibit:
     )
 
 
-def _field(lab: Lab, shape: Shape) -> Field:
+def _field(lab: TreeLab, shape: TreeShape) -> TreeSweep:
     unit = 1.0 + _JITTER * lab.excess(shape)
     hit = (lab.chances(shape) < _OFTEN).astype(np.float64)
-    field = Field(shape, lambda length: Times(length * hit, unit))
+    field = TreeSweep(shape, lambda length: Times(length * hit, unit))
     kinds = _kinds(shape).values()
     for length in _LENGTHS:
         for kind in kinds:
@@ -64,7 +62,7 @@ def _field(lab: Lab, shape: Shape) -> Field:
     return field
 
 
-def _kinds(shape: Shape) -> dict[str, Kind]:
+def _kinds(shape: TreeShape) -> dict[str, Kind]:
     """Return what is drawn, by its name."""
     kinds: dict[str, Kind] = {"uncoded tree": TREE}
     kinds |= {f"CR, s = {s}": ("CR", s) for s in _TREES[shape]}
@@ -72,7 +70,7 @@ def _kinds(shape: Shape) -> dict[str, Kind]:
     return kinds | {"uncoded star": STAR, "ring, bandwidth only": RING}
 
 
-def _table(fields: Sequence[Field]) -> Table:
+def _table(fields: Sequence[TreeSweep]) -> Table:
     columns = [Column("tree"), Column("CR", "t_c", ".1f")]
     columns.append(Column("CR: standard error", "t_c", is_shown=False))
     for name in ("GC", "UMW", "RAR", "uncoded tree"):
@@ -84,7 +82,7 @@ def _table(fields: Sequence[Field]) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def _cells(field: Field, s: int) -> tuple[Cell, ...]:
+def _cells(field: TreeSweep, s: int) -> tuple[Cell, ...]:
     tree: Kind = ("CR", s)
     others: tuple[Kind, ...] = (("GC", s), STAR, RING, TREE)
     own = mean(field.seconds(tree, _LENGTH)[:, None])
@@ -95,7 +93,7 @@ def _cells(field: Field, s: int) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def _panel(field: Field) -> Panel:
+def _panel(field: TreeSweep) -> FigurePanel:
     curves = tuple(
         Curve(name, _LENGTHS, field.means(kind, _LENGTHS))
         for name, kind in _kinds(field.shape).items()
@@ -103,10 +101,10 @@ def _panel(field: Field) -> Panel:
     x = Axis("length of a pause", "t_c", is_log=True, ticks=(1.0, 10.0, 100.0))
     ticks = (3.0, 10.0, 30.0, 100.0, 300.0)
     y = Axis("mean step", "t_c", is_log=True, limits=(2.0, 900.0), ticks=ticks)
-    return Panel(f"{field.shape}, {field.shape.workers} workers", x, y, curves)
+    return FigurePanel(f"{field.shape}, {field.shape.workers} workers", x, y, curves)
 
 
-def _pays(fields: Sequence[Field]) -> str:
+def _pays(fields: Sequence[TreeSweep]) -> str:
     gains = [field.over(TREE, _CODED, _LENGTH) for field in fields]
     verdict = "pays" if all(g.is_above(1.0) for g in gains) else "does not always pay"
     said = listed([f"{g} for {f.shape}" for g, f in zip(gains, fields, strict=True)])
@@ -117,7 +115,7 @@ def _pays(fields: Sequence[Field]) -> str:
     )
 
 
-def _against_gc(fields: Sequence[Field]) -> str:
+def _against_gc(fields: Sequence[TreeSweep]) -> str:
     found = [(f.shape, f.over(("GC", 1), _CODED, _LENGTH)) for f in fields]
     faster = all(gain.is_above(1.0) for _, gain in found)
     verdict = "is faster than" if faster else "is not always faster than"
@@ -125,14 +123,14 @@ def _against_gc(fields: Sequence[Field]) -> str:
     return f"CR with s = 1 {verdict} GC of the same fraction: GC takes, of it, {said}."
 
 
-def _against_ring(fields: Sequence[Field]) -> str:
+def _against_ring(fields: Sequence[TreeSweep]) -> str:
     return (
         "the ring, which waits for everybody, is faster than CR with s = 1 up to "
         f"pauses of, in t_c, {_up_to(fields, RING)}."
     )
 
 
-def _up_to(fields: Sequence[Field], kind: Kind) -> str:
+def _up_to(fields: Sequence[TreeSweep], kind: Kind) -> str:
     """Say up to which length others are faster than the tree with s = 1."""
     places = [(f.shape, f.crossing(kind, _CODED, _LENGTHS)) for f in fields]
     return listed([f"{where(place)} for {shape}" for shape, place in places])

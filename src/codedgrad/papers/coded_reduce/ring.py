@@ -14,13 +14,11 @@ from codedgrad.codes.bounds import (
     ring_seconds,
     tree_receive,
 )
-from codedgrad.papers.coded_reduce.lab import OVER_RING, Shape
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.coded_reduce.lab import OVER_RING, TreeShape
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 
-__all__ = ["ring"]
-
-_TREES = ((Shape(4, 3), 1), (Shape(12, 2), 1), (Shape(12, 2), 3))
+_TREES = ((TreeShape(4, 3), 1), (TreeShape(12, 2), 1), (TreeShape(12, 2), 3))
 _CHUNKS = 16
 _LATENCY, _BANDWIDTH = 1e-4, 125e6  # seconds; bytes a second
 _LINK = f"{1e3 * _LATENCY:g} ms and {8e-9 * _BANDWIDTH:g} Gbit/s"
@@ -28,13 +26,13 @@ _THEIRS, _LARGE = 5000 * 8, 10e6  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RingRow:
     """Where a tree and a ring take as long, if nobody computes.
 
     Latencies are in t_c, messages in bytes: below them the tree is faster.
     """
 
-    shape: Shape
+    shape: TreeShape
     s: int
     bandwidth: float  # RAR / CR without latency
     even: float
@@ -50,7 +48,7 @@ class _Row:
         return (f"{self.shape} s={self.s}", *found)
 
 
-def _row(shape: Shape, s: int) -> _Row:
+def _row(shape: TreeShape, s: int) -> _RingRow:
     n, L = shape.children, shape.layers
     sizes = [
         message_to_beat_ring(
@@ -61,10 +59,10 @@ def _row(shape: Shape, s: int) -> _Row:
     alone = _ring(shape, 1.0, 0.0) / tree_receive(n, L, s, port=1.0)
     even = latency_to_beat_ring(n, L, s)
     published = latency_to_beat_ring(n, L, s, times=OVER_RING)
-    return _Row(shape, s, alone, even, published, *sizes)
+    return _RingRow(shape, s, alone, even, published, *sizes)
 
 
-def _ring(shape: Shape, port: float, latency: float) -> float:
+def _ring(shape: TreeShape, port: float, latency: float) -> float:
     return ring_seconds(shape.workers, share=0.0, port=port, latency=latency)
 
 
@@ -96,7 +94,7 @@ def ring(effort: Effort) -> Exhibit:
     )
 
 
-def _by_latency() -> Panel:
+def _by_latency() -> FigurePanel:
     x = np.geomspace(0.003, 3.0, 25)
     curves = [
         Curve(
@@ -112,7 +110,7 @@ def _by_latency() -> Panel:
     ]
     curves.append(Curve("published, at most", (x[0], x[-1]), (OVER_RING,) * 2))
     ticks = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-    return Panel(
+    return FigurePanel(
         "ring / tree, nobody computes",
         Axis("latency t_l", "t_c", is_log=True, ticks=(0.01, 0.1, 1.0)),
         Axis("time to add up", "CR = 1", is_log=True, limits=(0.07, 60), ticks=ticks),
@@ -120,7 +118,7 @@ def _by_latency() -> Panel:
     )
 
 
-def _by_size() -> Panel:
+def _by_size() -> FigurePanel:
     shape, s = _TREES[0]
     sizes = np.geomspace(1e3, 1e7, 25)
     ports = (sizes / _BANDWIDTH).tolist()
@@ -138,7 +136,7 @@ def _by_size() -> Panel:
         Curve(f"{shape}, s = {s}, {_CHUNKS} chunks", sizes / 1e3, tree(_CHUNKS)),
         Curve("ring", sizes / 1e3, [1e3 * _ring(shape, p, _LATENCY) for p in ports]),
     )
-    return Panel(
+    return FigurePanel(
         f"{shape}, {shape.workers} workers, {_LINK}",
         Axis("message", "kB", is_log=True, ticks=(1.0, 10.0, 100.0, 1e3, 1e4)),
         Axis("time to add up", "ms", is_log=True, ticks=(1.0, 10.0, 100.0, 1e3)),
@@ -146,14 +144,14 @@ def _by_size() -> Panel:
     )
 
 
-def _bandwidth(rows: Sequence[_Row]) -> str:
+def _bandwidth(rows: Sequence[_RingRow]) -> str:
     faster = all(row.bandwidth < 1 for row in rows)
     verdict = "the ring is faster" if faster else "the ring is not always faster"
     said = listed([f"{row.bandwidth:.2f} for {row.shape} s = {row.s}" for row in rows])
     return f"on bandwidth alone {verdict}: RAR takes, of CR, {said}."
 
 
-def _published(rows: Sequence[_Row]) -> str:
+def _published(rows: Sequence[_RingRow]) -> str:
     low, high = (pick(row.published for row in rows) for pick in (min, max))
     if not math.isfinite(high):
         return f"no latency makes RAR {OVER_RING:.1f} times as slow in all of them."
@@ -164,7 +162,7 @@ def _published(rows: Sequence[_Row]) -> str:
     )
 
 
-def _size(rows: Sequence[_Row]) -> str:
+def _size(rows: Sequence[_RingRow]) -> str:
     plain = listed([f"{row.message / 1e3:.0f}" for row in rows])
     chunks = listed([f"{row.in_chunks / 1e3:.0f}" for row in rows])
     theirs = "are" if all(row.message > _THEIRS for row in rows) else "are not"

@@ -13,28 +13,26 @@ from codedgrad.papers.coded_reduce.lab import (
     STAR,
     TREE,
     WORDS,
-    Field,
     Kind,
-    Lab,
-    Shape,
+    TreeLab,
+    TreeShape,
+    TreeSweep,
     share_times,
     where,
 )
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import Measured
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 
-__all__ = ["tail"]
-
-_TREES = {Shape(4, 3): (1, 2), Shape(12, 2): (1, 3)}
+_TREES = {TreeShape(4, 3): (1, 2), TreeShape(12, 2): (1, 3)}
 _SHARES: tuple[float, ...] = tuple(np.geomspace(0.05, 50.0, 19).tolist())  # t_c
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _TailRow:
     """Up to which A, in t_c, a coded tree is faster than what has no code."""
 
-    shape: Shape
+    shape: TreeShape
     s: int
     tree: Measured | None
     star: Measured | None
@@ -52,7 +50,7 @@ class _Row:
 
 def tail(effort: Effort) -> Exhibit:
     """Return up to which share of computing a code on the tree pays."""
-    lab = Lab(effort, effort.some(10_000, 500))
+    lab = TreeLab(effort, effort.some(10_000, 500))
     fields = [_field(lab, shape) for shape in _TREES]
     rows = []
     for field in fields:
@@ -83,19 +81,19 @@ def tail(effort: Effort) -> Exhibit:
     )
 
 
-def _field(lab: Lab, shape: Shape) -> Field:
+def _field(lab: TreeLab, shape: TreeShape) -> TreeSweep:
     excess = lab.excess(shape)
-    return Field(shape, lambda share: share_times(excess, share))
+    return TreeSweep(shape, lambda share: share_times(excess, share))
 
 
-def _row(field: Field, s: int) -> _Row:
+def _row(field: TreeSweep, s: int) -> _TailRow:
     own: Kind = ("CR", s)
     places = [field.crossing(own, other, _SHARES) for other in (TREE, STAR, RING)]
     slower = [field.over(own, RING, share).value > 1.0 for share in _SHARES]
-    return _Row(field.shape, s, places[0], places[1], places[2], sum(slower))
+    return _TailRow(field.shape, s, places[0], places[1], places[2], sum(slower))
 
 
-def _panel(field: Field) -> Panel:
+def _panel(field: TreeSweep) -> FigurePanel:
     kinds: dict[str, Kind] = {"uncoded tree": TREE}
     kinds |= {f"CR, s = {s}": ("CR", s) for s in _TREES[field.shape]}
     kinds |= {"uncoded star": STAR, "ring, bandwidth only": RING}
@@ -103,7 +101,7 @@ def _panel(field: Field) -> Panel:
         Curve(name, _SHARES, [field.over(kind, TREE, x).value for x in _SHARES])
         for name, kind in kinds.items()
     )
-    return Panel(
+    return FigurePanel(
         f"{field.shape}, {field.shape.workers} workers",
         Axis("uncoded share A", "t_c", is_log=True, ticks=(0.1, 1.0, 10.0)),
         Axis(
@@ -117,7 +115,7 @@ def _panel(field: Field) -> Panel:
     )
 
 
-def _said(rows: Sequence[_Row], places: Sequence[Measured | None]) -> str:
+def _said(rows: Sequence[_TailRow], places: Sequence[Measured | None]) -> str:
     return listed(
         [
             f"{where(p)} for {r.shape} s = {r.s}"
@@ -126,7 +124,7 @@ def _said(rows: Sequence[_Row], places: Sequence[Measured | None]) -> str:
     )
 
 
-def _uncoded(rows: Sequence[_Row]) -> str:
+def _uncoded(rows: Sequence[_TailRow]) -> str:
     places = [row.tree for row in rows]
     stops = sum(place is not None for place in places)
     verdict = (
@@ -138,14 +136,14 @@ def _uncoded(rows: Sequence[_Row]) -> str:
     )
 
 
-def _star(rows: Sequence[_Row]) -> str:
+def _star(rows: Sequence[_TailRow]) -> str:
     return (
         "it is faster than the uncoded star while A is below, in t_c, "
         f"{_said(rows, [row.star for row in rows])}."
     )
 
 
-def _ring(rows: Sequence[_Row]) -> str:
+def _ring(rows: Sequence[_TailRow]) -> str:
     lost, all_ = sum(row.ring_wins for row in rows), len(rows) * len(_SHARES)
     verdict = "beats" if lost == all_ else "does not always beat"
     return (

@@ -13,19 +13,17 @@ from codedgrad.papers.coded_reduce.lab import (
     RING,
     STAR,
     WORDS,
-    Field,
     Kind,
-    Lab,
-    Shape,
+    TreeLab,
+    TreeShape,
+    TreeSweep,
     share_times,
 )
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import Floats, Measured, mean
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 
-__all__ = ["times"]
-
-_SHAPES = (Shape(4, 3), Shape(12, 2))
+_SHAPES = (TreeShape(4, 3), TreeShape(12, 2))
 _TOLERANCES = (0, 1, 3)
 _SHARES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # t_c
 _SHOWN = (0.1, 1.0, 10.0)
@@ -38,7 +36,7 @@ _LIMITS = {"GC": (0.8, 40.0), "UMW": (0.1, 40.0), "RAR": (0.07, 40.0)}
 class _Point:
     """A setting: the tree's mean step, in t_c, and rivals' means over it."""
 
-    shape: Shape
+    shape: TreeShape
     s: int
     share: float
     latency: float
@@ -51,7 +49,7 @@ class _Point:
 
 def times(effort: Effort) -> Exhibit:
     """Return ratios of mean steps by how long an uncoded share takes."""
-    lab = Lab(effort, effort.some(10_000, 600))
+    lab = TreeLab(effort, effort.some(10_000, 600))
     points: list[_Point] = []
     for shape in _SHAPES:
         excess = lab.excess(shape)
@@ -76,10 +74,10 @@ def times(effort: Effort) -> Exhibit:
     )
 
 
-def _points(shape: Shape, excess: Floats, share: float) -> list[_Point]:
+def _points(shape: TreeShape, excess: Floats, share: float) -> list[_Point]:
     found = []
     for latency in _LATENCIES:
-        field = Field(shape, lambda A: share_times(excess, A), latency)
+        field = TreeSweep(shape, lambda A: share_times(excess, A), latency)
         for s in _TOLERANCES:
             tree: Kind = ("CR", s)
             rivals: tuple[Kind, ...] = (("GC", s), STAR, RING)
@@ -94,7 +92,7 @@ def _curve(latency: float, s: int) -> str:
     return f"s = {s}, t_l = {latency:g}" + (" t_c" if latency else "")
 
 
-def _panel(shape: Shape, rival: str, points: Sequence[_Point]) -> Panel:
+def _panel(shape: TreeShape, rival: str, points: Sequence[_Point]) -> FigurePanel:
     curves = [
         Curve(
             _curve(latency, s),
@@ -116,7 +114,7 @@ def _panel(shape: Shape, rival: str, points: Sequence[_Point]) -> Panel:
         curves.append(Curve("published, at most", ends, (most,) * 2))
     each = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
     ticks = tuple(tick for tick in each if tick >= _LIMITS[rival][0])
-    return Panel(
+    return FigurePanel(
         f"{rival} / CR, {shape}, {shape.workers} workers",
         Axis("uncoded share A", "t_c", is_log=True, ticks=(0.1, 1.0, 10.0, 100.0)),
         Axis("mean step", "CR = 1", is_log=True, limits=_LIMITS[rival], ticks=ticks),

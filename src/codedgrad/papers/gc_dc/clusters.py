@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codedgrad.core import Scheme
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.gc_dc.lab import (
     BOUND,
     FINEST,
@@ -17,7 +17,7 @@ from codedgrad.papers.gc_dc.lab import (
     MODEL,
     USUAL,
     WORDS,
-    Lab,
+    ClusterLab,
     largest,
     moving,
 )
@@ -37,15 +37,15 @@ from codedgrad.papers.measuring import Measured, mean, ratio
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 from codedgrad.schemes import clustered, cyclic, fractional
 
-__all__ = ["memory", "refined", "stragglers"]
-
 # -- how many are slow -----------------------------------------------------------------
 
 
 def stragglers(effort: Effort) -> Exhibit:
     """Return the mean step by how many workers are slow, known to an oracle."""
     counts = range(11)
-    lab = Lab(effort, effort.some(40, 10), 0, effort.some(300, 60), 1 / len(counts))
+    lab = ClusterLab(
+        effort, effort.some(40, 10), 0, effort.some(300, 60), 1 / len(counts)
+    )
     schemes: dict[str, Scheme] = {
         "GC": cyclic(WORKERS, 1, rule="threshold"),
         "GC-SC": clustered(WORKERS, CLUSTERS, 1, rule="threshold"),
@@ -59,7 +59,7 @@ def stragglers(effort: Effort) -> Exhibit:
         rows.append([mean(each).value for each in taken])
     names = (*schemes, BOUND)
     by_name = dict(zip(names, zip(*rows, strict=True), strict=True))
-    panel = Panel(
+    panel = FigurePanel(
         "who is slow is known",
         Axis("slow workers in every step", f"of {WORKERS}", ticks=tuple(counts)),
         Axis("mean step", "s", limits=(0.0, 1.05 * max(by_name["GC"]))),
@@ -132,7 +132,7 @@ class _Size:
 
 def refined(effort: Effort) -> Exhibit:
     """Return static and dynamic clusters of all sizes, at the same load."""
-    lab = Lab(effort, effort.some(60, 12), 0, effort.some(300, 100), 1 / 8)
+    lab = ClusterLab(effort, effort.some(60, 12), 0, effort.some(300, 100), 1 / 8)
     in_a = _sizes(lab, A, 20, (1, 2, 5, 10))
     in_b = _sizes(lab, B, 24, (1, 2, 4, 8))
     columns = (
@@ -161,7 +161,7 @@ def refined(effort: Effort) -> Exhibit:
 
 
 def _sizes(
-    lab: Lab, setting: Spells, workers: int, sizes: Sequence[int]
+    lab: ClusterLab, setting: Spells, workers: int, sizes: Sequence[int]
 ) -> list[_Size]:
     taken = {}
     for size in sizes:
@@ -193,7 +193,7 @@ def _sizes(
     return found
 
 
-def _by_size(sizes: Sequence[_Size]) -> Panel:
+def _by_size(sizes: Sequence[_Size]) -> FigurePanel:
     counts = [float(size.clusters) for size in sizes]
     curves = (
         Curve("static", counts, [size.static for size in sizes]),
@@ -202,7 +202,7 @@ def _by_size(sizes: Sequence[_Size]) -> Panel:
     )
     x = Axis("clusters", "count", is_log=True, ticks=tuple(counts))
     y = Axis("mean step", "GC = 1", limits=(0.0, 1.05))
-    return Panel(f"setting {sizes[0].setting}", x, y, curves)
+    return FigurePanel(f"setting {sizes[0].setting}", x, y, curves)
 
 
 def _finest(in_a: Sequence[_Size], in_b: Sequence[_Size]) -> list[str]:
@@ -228,7 +228,7 @@ def memory(effort: Effort) -> Exhibit:
     """Return the mean step by how long slowness lasts: without memory, no gain."""
     lengths = (1.25, 2.0, 4.0, 8.0, 16.0, 32.0)  # 1.25 steps: no memory at all
     runs, seen_in = effort.some(240, 60), effort.some(12, 3)
-    lab = Lab(effort, runs, seen_in, effort.some(300, 100), 1 / 12)
+    lab = ClusterLab(effort, runs, seen_in, effort.some(300, 100), 1 / 12)
     known: dict[str, Scheme] = {
         "GC-SC": clustered(WORKERS, CLUSTERS, 1, rule="threshold"),
         FINEST: fractional(WORKERS, 1, rule="threshold"),
@@ -239,7 +239,7 @@ def memory(effort: Effort) -> Exhibit:
     laws = [spells(0.25 / length, 1 / length) for length in lengths]
     found = [lab.ratios(gc, known, seen, law)[1] for law in laws]
     names = ("GC-SC", *seen, *reversed(KNOWN), FINEST)
-    panel = Panel(
+    panel = FigurePanel(
         "a fifth of the workers is slow at any moment",
         Axis("mean length of a slow spell", "steps", is_log=True, ticks=lengths),
         Axis("mean step", "GC = 1", limits=(0.0, 0.7)),

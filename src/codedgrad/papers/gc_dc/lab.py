@@ -27,18 +27,6 @@ from codedgrad.papers.paper import Effort
 from codedgrad.schemes import Dynamic, dynamic
 from codedgrad.sim import compare
 
-__all__ = [
-    "BOUND",
-    "FINEST",
-    "KNOWN",
-    "MODEL",
-    "USUAL",
-    "WORDS",
-    "Lab",
-    "largest",
-    "moving",
-]
-
 KNOWN = {"GC-DC, perfect": PERFECT, "GC-DC, imperfect": IMPERFECT}
 """What only a simulation can know about the workers."""
 
@@ -66,7 +54,7 @@ def moving(r: int, state: str, rule: str = "threshold", **options: Any) -> Dynam
 
 
 @dataclass(frozen=True, slots=True)
-class Lab:
+class ClusterLab:
     """Runs schemes on the same delays, and says how far it is.
 
     Attributes:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from codedgrad.torch.pictures import Pictures
     from codedgrad.torch.rehearsal import Trial
 
-__all__ = ["LAW", "live"]
-
 PART = 0.03  # seconds of sleep at the uncoded load
 LAW = Chain(
     ShiftedExponential(floor=PART, mean=0.1 * PART),

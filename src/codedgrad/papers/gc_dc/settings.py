@@ -13,7 +13,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.core.estimators import HiddenMarkov, Law
 from codedgrad.delays import (
     Delays,
     Markov,
@@ -22,28 +21,10 @@ from codedgrad.delays import (
     Truth,
     draw,
 )
-from codedgrad.delays.two_state import two_state
-from codedgrad.schemes.states import Hidden
+from codedgrad.delays.models.two_state import two_state
+from codedgrad.learning.estimators import HiddenMarkov, Law
+from codedgrad.schemes.dynamic.straggler_states import Hidden
 from codedgrad.sim import Machine
-
-__all__ = [
-    "AT_ONCE",
-    "CLUSTERS",
-    "FAST",
-    "FLOOR",
-    "IMPERFECT",
-    "PERFECT",
-    "REACH",
-    "SLOW",
-    "WORKERS",
-    "A",
-    "B",
-    "Exactly",
-    "Spells",
-    "Unequal",
-    "spells",
-    "waits",
-]
 
 Floats: TypeAlias = NDArray[np.float64]
 

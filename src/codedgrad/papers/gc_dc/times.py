@@ -14,7 +14,7 @@ from codedgrad.papers.gc_dc.lab import (
     MODEL,
     USUAL,
     WORDS,
-    Lab,
+    ClusterLab,
     largest,
     moving,
 )
@@ -22,8 +22,6 @@ from codedgrad.papers.gc_dc.settings import CLUSTERS, WORKERS, A, B, Spells, Une
 from codedgrad.papers.measuring import Measured, mean, ratio
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 from codedgrad.schemes import clustered, cyclic, fractional
-
-__all__ = ["completion", "speeds"]
 
 Found: TypeAlias = tuple[Measured, dict[str, Measured]]
 """The mean step of GC, in seconds, and those of schemes over it."""
@@ -58,7 +56,7 @@ def _table(found: dict[str, Found], schemes: Sequence[str]) -> Table:
 def completion(effort: Effort) -> Exhibit:
     """Return the mean step in both settings and by both stop rules."""
     runs, seen = effort.some(240, 24), effort.some(12, 4)
-    lab = Lab(effort, runs, seen, effort.some(300, 100), 1 / 8)
+    lab = ClusterLab(effort, runs, seen, effort.some(300, 100), 1 / 8)
     found = {
         f"{setting} {rule}": _completion(lab, setting, rule)
         for setting in (A, B)
@@ -84,7 +82,7 @@ def completion(effort: Effort) -> Exhibit:
     )
 
 
-def _completion(lab: Lab, setting: Spells, rule: str) -> Found:
+def _completion(lab: ClusterLab, setting: Spells, rule: str) -> Found:
     r, s, delays = setting.r, setting.r - 1, setting.delays
     known: dict[str, Scheme] = {}
     if WORKERS % r == 0:
@@ -154,7 +152,7 @@ def _against_repetition(by_rule: dict[str, dict[str, Measured]]) -> str:
 def speeds(effort: Effort) -> Exhibit:
     """Return the mean step among workers of unequal speed."""
     runs, seen = effort.some(300, 60), effort.some(16, 4)
-    lab = Lab(effort, runs, seen, effort.some(60, 60), 1 / 6)
+    lab = ClusterLab(effort, runs, seen, effort.some(60, 60), 1 / 6)
     found = {
         "no spells, r=2": _speeds(lab, 2, Unequal()),
         "A's, r=2": _speeds(lab, 2, Unequal(A.enter, A.leave)),
@@ -190,7 +188,7 @@ def speeds(effort: Effort) -> Exhibit:
     )
 
 
-def _speeds(lab: Lab, r: int, law: Unequal) -> Found:
+def _speeds(lab: ClusterLab, r: int, law: Unequal) -> Found:
     static = clustered(WORKERS, CLUSTERS, r - 1, rule="threshold")
     known: dict[str, Scheme] = {"GC-SC": static}
     for spread, words in (("exact", "states"), ("tiers", "tiers")):

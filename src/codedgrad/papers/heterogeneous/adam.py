@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from codedgrad.codes import bounds, heterogeneous
-from codedgrad.codes.allocation import odds
+from codedgrad.codes.families.allocation import odds
 from codedgrad.codes.sparse import combine
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.heterogeneous.settings import (
     BUDGETS,
     drawn,
@@ -16,11 +16,9 @@ from codedgrad.papers.heterogeneous.settings import (
     part_weights,
     regular,
 )
-from codedgrad.papers.heterogeneous.task import EPSILON, Floats, Task
+from codedgrad.papers.heterogeneous.task import EPSILON, Floats, LeastSquaresTask
 from codedgrad.papers.heterogeneous.words import APART, LATE, LOSS, TASK, WORKERS
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table
-
-__all__ = ["adam", "tracks"]
 
 _STEPS, _RATE = 200, 0.02
 _RATES = np.geomspace(0.01, 0.64, 13)
@@ -47,7 +45,7 @@ def adam(effort: Effort) -> Exhibit:
     p = late(regular(WORKERS), budget)
     first, second = tracks(p, runs, _STEPS, effort.seed)
     sgc = drawn(fair()["SGC"], p, runs, _STEPS, effort.seed)
-    task, sure = Task(WORKERS), np.ones((_STEPS, 1, WORKERS))
+    task, sure = LeastSquaresTask(WORKERS), np.ones((_STEPS, 1, WORKERS))
     pairs = {"GD": (sure, sure), "SGC": (sgc, sgc)}
     pairs |= {_ONE: (first, first), _TWO: (first, second)}
     losses = {}
@@ -87,16 +85,16 @@ def adam(effort: Effort) -> Exhibit:
     )
 
 
-def _panels(losses: dict[str, Floats]) -> tuple[Panel, Panel]:
+def _panels(losses: dict[str, Floats]) -> tuple[FigurePanel, FigurePanel]:
     at, ticks = np.arange(1.0, _STEPS + 1), (0.01, 0.04, 0.16, 0.64)
     return (
-        Panel(
+        FigurePanel(
             f"rate {_RATE:g}",
             Axis("steps taken", "steps"),
             LOSS,
             tuple(Curve(name, at, loss[:, -1]) for name, loss in losses.items()),
         ),
-        Panel(
+        FigurePanel(
             f"after {_STEPS} steps, by rate",
             Axis("rate of Adam", "step size", is_log=True, ticks=ticks),
             LOSS,

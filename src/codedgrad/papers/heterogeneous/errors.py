@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from codedgrad.codes import Code, expected, heterogeneous
-from codedgrad.codes.allocation import odds
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.codes.families.allocation import odds
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.heterogeneous.settings import BUDGETS, fair, late, regular
 from codedgrad.papers.heterogeneous.task import Floats
 from codedgrad.papers.heterogeneous.words import LATE, WORKERS
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
-
-__all__ = ["equal", "negative"]
 
 _SHOWN = {
     "SGC": "SGC, 2 copies",
@@ -79,10 +77,10 @@ def negative(effort: Effort) -> Exhibit:
     )
 
 
-def _against_correlation(heading: str, curves: tuple[Curve, ...]) -> Panel:
+def _against_correlation(heading: str, curves: tuple[Curve, ...]) -> FigurePanel:
     x = Axis("correlation of the gradients of two parts", "1 = alike")
     y = Axis("mean squared error", "none = 1", is_log=True)
-    return Panel(heading, x, y, curves)
+    return FigurePanel(heading, x, y, curves)
 
 
 def _numbers(cells: Sequence[tuple[Cell, ...]], name: str, *places: int) -> list[float]:
@@ -129,7 +127,7 @@ def equal(effort: Effort) -> Exhibit:
         rows.append((width, *_against_sgc(late(psi, budget))))
         effort.advance(1 / widths.size)
     names = ("alike", "correlation 0.5", "unlike")
-    panel = Panel(
+    panel = FigurePanel(
         "above 1, SGC with two copies errs less",
         Axis("spread of psi, (most - least) / (most + least)", "0 = equal workers"),
         Axis("error of interval", "SGC = 1", limits=(0.0, 2.1)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from codedgrad.codes import heterogeneous
 from codedgrad.delays import Times
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.heterogeneous.settings import (
     BUDGETS,
     drawn,
@@ -18,13 +18,11 @@ from codedgrad.papers.heterogeneous.settings import (
     regular,
     steps_needed,
 )
-from codedgrad.papers.heterogeneous.task import Floats, Task
+from codedgrad.papers.heterogeneous.task import Floats, LeastSquaresTask
 from codedgrad.papers.heterogeneous.words import LATE, LOSS, TASK, WORKERS
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.sim import Machine, compare
-
-__all__ = ["exact"]
 
 _CLUSTERS = {
     "psi from 0.1 to 2, as in the paper": regular(WORKERS),
@@ -83,7 +81,7 @@ def exact(effort: Effort) -> Exhibit:
         for n in names
     )
     panels = tuple(
-        Panel(
+        FigurePanel(
             heading,
             Axis("time", "s", limits=(0.0, 25.0)),
             Axis(LOSS.name, LOSS.unit, is_log=True, limits=(3e-7, 2.0)),
@@ -140,7 +138,11 @@ def _near(
     entry, (copies, step) = fair()[scheme], taken
     need = steps_needed(entry, p, runs=runs, near=_NEAR, most=_LONG, seed=seed + 1)
     weights = drawn(entry, p, runs, _LONG, seed)
-    loss = Task(WORKERS).losses(weights, np.array([need.size]))[:, 0].mean(axis=1)
+    loss = (
+        LeastSquaresTask(WORKERS)
+        .losses(weights, np.array([need.size]))[:, 0]
+        .mean(axis=1)
+    )
     loss = np.append(1.0, loss)
     seconds, kept = step * np.arange(float(len(loss))), loss > 1e-7
     return _Timed(copies, step, need.steps, Curve(name, seconds[kept], loss[kept]))

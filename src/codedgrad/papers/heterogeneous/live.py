@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from codedgrad.torch.pictures import Pictures
     from codedgrad.torch.rehearsal import Trial
 
-__all__ = ["HOLD_UP", "STRAGGLE", "UNIT", "held_up", "live"]
-
 UNIT = 0.08  # seconds of sleep at the uncoded load
 STRAGGLE = (0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.95, 0.95)
 HOLD_UP = 1.0  # seconds that a worker which is late takes longer

@@ -9,13 +9,13 @@ import numpy as np
 
 from codedgrad import codes
 from codedgrad.codes import Code, heterogeneous, stochastic
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.heterogeneous.settings import (
     BIASED,
     BUDGETS,
     NEAR,
     STEP,
-    Entry,
+    Contender,
     drawn,
     everything,
     ignored,
@@ -23,11 +23,9 @@ from codedgrad.papers.heterogeneous.settings import (
     regular,
     steps_needed,
 )
-from codedgrad.papers.heterogeneous.task import Floats, Task
+from codedgrad.papers.heterogeneous.task import Floats, LeastSquaresTask
 from codedgrad.papers.heterogeneous.words import APART, LATE, LOSS, TASK, WORKERS
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table
-
-__all__ = ["load"]
 
 _STEPS = 100
 
@@ -37,8 +35,8 @@ class _At:
     """A scheme at a load, as published and as one would use it."""
 
     load: float
-    theirs: Entry
-    fair: Entry
+    theirs: Contender
+    fair: Contender
 
 
 def _ours(allocation: str, parts: int) -> _At:
@@ -46,29 +44,31 @@ def _ours(allocation: str, parts: int) -> _At:
         return heterogeneous(p.size, p, parts=parts, allocation=allocation)
 
     load = 1 + (WORKERS - 1) / parts
-    return _At(load, Entry(build, load), Entry(build))
+    return _At(load, Contender(build, load), Contender(build))
 
 
 def _stochastic(copies: int) -> _At:
     def build(p: Floats, seed: int) -> Code:
         return stochastic(p.size, copies, p, seed=seed)
 
-    return _At(copies, Entry(build, copies, is_drawn=True), Entry(build, is_drawn=True))
+    return _At(
+        copies, Contender(build, copies, is_drawn=True), Contender(build, is_drawn=True)
+    )
 
 
 def _erasurehead(copies: int) -> _At:
     def build(decoding: str) -> Callable[[Floats, int], Code]:
         return lambda p, _: codes.erasurehead(p.size, copies, decoding=decoding)
 
-    return _At(copies, Entry(build("sum")), Entry(build("any")))
+    return _At(copies, Contender(build("sum")), Contender(build("any")))
 
 
 def _bernoulli(copies: int) -> _At:
-    def entry(decoding: str) -> Entry:
+    def entry(decoding: str) -> Contender:
         def build(p: Floats, seed: int) -> Code:
             return codes.bernoulli(p.size, copies, decoding=decoding, seed=seed)
 
-        return Entry(build, is_drawn=True)
+        return Contender(build, is_drawn=True)
 
     return _At(copies, entry("sum"), entry("one-step"))
 
@@ -77,15 +77,15 @@ def _graph(degree: int) -> _At:
     def build(p: Floats, seed: int) -> Code:
         return codes.vertex_graph(p.size, degree, seed=seed)
 
-    return _At(degree, Entry(build, degree), Entry(build))
+    return _At(degree, Contender(build, degree), Contender(build))
 
 
 def _schemes() -> dict[str, list[_At]]:
     parts = (100, 50, 20, 10)
-    alone = Entry(lambda p, _: ignored(p, scaled=False), 2.0)
-    scaled = Entry(lambda p, _: ignored(p, scaled=True))
+    alone = Contender(lambda p, _: ignored(p, scaled=False), 2.0)
+    scaled = Contender(lambda p, _: ignored(p, scaled=True))
     return {
-        "GD": [_At(1.0, Entry(everything), Entry(everything))],
+        "GD": [_At(1.0, Contender(everything), Contender(everything))],
         "OSGC I": [_ours("common", n) for n in parts],
         "interval": [_ours("interval", n) for n in parts],
         "SGC": [_stochastic(d) for d in (1, 2, 3, 5, 10)],
@@ -97,7 +97,7 @@ def _schemes() -> dict[str, list[_At]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _LossRow:
     """What came of a scheme at a load; `sure`: of the exact gradient, in its steps."""
 
     name: str
@@ -108,21 +108,21 @@ class _Row:
     size: float | None
 
 
-def _row(name: str, at: _At, p: Floats, runs: int, seed: int) -> _Row:
+def _row(name: str, at: _At, p: Floats, runs: int, seed: int) -> _LossRow:
     weights = drawn(at.theirs, p, runs, _STEPS, seed) / at.theirs.divisor
-    task, size = Task(weights.shape[2]), np.array([STEP])
+    task, size = LeastSquaresTask(weights.shape[2]), np.array([STEP])
     last = float(task.losses(weights, size)[-1, 0].mean())
     sure = float(_exact(task.parts, np.array([at.theirs.divisor]))[0])
     needed = steps_needed(at.fair, p, runs=runs, seed=seed + 1)
     if not np.isfinite(needed.steps):
-        return _Row(name, float(at.load), last, sure, None, None)
-    return _Row(name, float(at.load), last, sure, needed.steps, needed.size)
+        return _LossRow(name, float(at.load), last, sure, None, None)
+    return _LossRow(name, float(at.load), last, sure, needed.steps, needed.size)
 
 
 def _exact(parts: int, copies: Floats) -> Floats:
     """Return the loss with the exact gradient, in steps divided by these copies."""
     everybody = np.ones((_STEPS, 1, parts))
-    return Task(parts).losses(everybody, STEP / copies)[-1, :, 0]
+    return LeastSquaresTask(parts).losses(everybody, STEP / copies)[-1, :, 0]
 
 
 def load(effort: Effort) -> Exhibit:
@@ -130,7 +130,7 @@ def load(effort: Effort) -> Exhibit:
     budget, runs = BUDGETS[0], effort.some(300, 60)
     p, schemes = late(regular(WORKERS), budget), _schemes()
     total = sum(map(len, schemes.values()))
-    rows: list[_Row] = []
+    rows: list[_LossRow] = []
     for name, points in schemes.items():
         for at in points:
             rows.append(_row(name, at, p, runs, effort.seed))
@@ -162,7 +162,7 @@ def load(effort: Effort) -> Exhibit:
     )
 
 
-def _panels(rows: Sequence[_Row]) -> tuple[Panel, Panel]:
+def _panels(rows: Sequence[_LossRow]) -> tuple[FigurePanel, FigurePanel]:
     copies = np.geomspace(1.0, 10.0, 11)
     ticks = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
     x = Axis("copies of a part", "mean", is_log=True, ticks=ticks)
@@ -171,13 +171,13 @@ def _panels(rows: Sequence[_Row]) -> tuple[Panel, Panel]:
     loss = [(row.name, row.load, row.loss) for row in rows]
     needed = [(row.name, row.load, row.steps) for row in rows if row.steps]
     return (
-        Panel(
+        FigurePanel(
             f"as published, after {_STEPS} steps of {STEP:g} / copies",
             x,
             LOSS,
             (*_curves(loss), sure),
         ),
-        Panel(f"tuned: until the distance is {NEAR:g}", x, y, _curves(needed)),
+        FigurePanel(f"tuned: until the distance is {NEAR:g}", x, y, _curves(needed)),
     )
 
 
@@ -190,7 +190,7 @@ def _curves(points: Sequence[tuple[str, float, float]]) -> tuple[Curve, ...]:
     return tuple(Curve(name, *each) for name, each in by_name.items())
 
 
-def _divided(rows: Sequence[_Row]) -> str:
+def _divided(rows: Sequence[_LossRow]) -> str:
     ours = min(row.loss for row in rows if row.name in ("OSGC I", "interval"))
     others = min(row.loss for row in rows if row.name in ("SGC", *BIASED))
     verb = "is below" if ours < others else "is not below"
@@ -205,7 +205,7 @@ def _divided(rows: Sequence[_Row]) -> str:
     )
 
 
-def _tuned(rows: Sequence[_Row]) -> str:
+def _tuned(rows: Sequence[_LossRow]) -> str:
     best = {row.name: np.inf for row in rows}
     for row in rows:
         best[row.name] = min(best[row.name], row.steps or np.inf)

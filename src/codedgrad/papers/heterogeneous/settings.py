@@ -16,31 +16,10 @@ from numpy.typing import NDArray
 
 from codedgrad import codes
 from codedgrad.codes import Code, heterogeneous, stochastic, uncoded
-from codedgrad.codes.allocation import shares
 from codedgrad.codes.decoders import Fixed, OneStep
+from codedgrad.codes.families.allocation import shares
 from codedgrad.codes.sparse import combine, tidy
-from codedgrad.papers.heterogeneous.task import Task
-
-__all__ = [
-    "BIASED",
-    "BUDGETS",
-    "GRID",
-    "NEAR",
-    "STEP",
-    "Entry",
-    "Needed",
-    "drawn",
-    "everything",
-    "fair",
-    "full",
-    "ignored",
-    "late",
-    "part_weights",
-    "published",
-    "published_weights",
-    "regular",
-    "steps_needed",
-]
+from codedgrad.papers.heterogeneous.task import LeastSquaresTask
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -65,7 +44,7 @@ def regular(workers: int) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Contender:
     """A scheme of a table.
 
     Attributes:
@@ -98,45 +77,45 @@ def full(p: Floats, _: int) -> Code:
     return Code("full", B, None, Fixed(B, shares(p, p.size) / (1 - p)))
 
 
-def published(workers: int) -> dict[str, Entry]:
+def published(workers: int) -> dict[str, Contender]:
     """Return the schemes as the authors' code runs them; sums are over copies."""
     d, ours = 2, 2 - 1 / workers
     return {
-        "GD": Entry(everything),
-        "OSGC I": Entry(
+        "GD": Contender(everything),
+        "OSGC I": Contender(
             lambda p, _: heterogeneous(len(p), p, allocation="common"), ours
         ),
-        "interval": Entry(lambda p, _: heterogeneous(len(p), p), ours),
-        "SGC": Entry(lambda p, seed: stochastic(len(p), d, p, seed=seed), d),
-        "EHD": Entry(lambda p, _: codes.erasurehead(len(p), d, decoding="sum")),
-        "BGC": Entry(
+        "interval": Contender(lambda p, _: heterogeneous(len(p), p), ours),
+        "SGC": Contender(lambda p, seed: stochastic(len(p), d, p, seed=seed), d),
+        "EHD": Contender(lambda p, _: codes.erasurehead(len(p), d, decoding="sum")),
+        "BGC": Contender(
             lambda p, seed: codes.bernoulli(len(p), d, decoding="sum", seed=seed)
         ),
-        "OD": Entry(
+        "OD": Contender(
             lambda p, seed: codes.vertex_graph(len(p), d, seed=seed), d, is_slow=True
         ),
-        "IS-SGD": Entry(lambda p, _: ignored(p, scaled=False), d),
+        "IS-SGD": Contender(lambda p, _: ignored(p, scaled=False), d),
     }
 
 
-def fair() -> dict[str, Entry]:
+def fair() -> dict[str, Contender]:
     """Return the schemes as one would want to use them."""
 
-    def ours(decoding: str, allocation: str = "interval") -> Entry:
-        return Entry(
+    def ours(decoding: str, allocation: str = "interval") -> Contender:
+        return Contender(
             lambda p, _: heterogeneous(
                 len(p), p, decoding=decoding, allocation=allocation
             )
         )
 
-    def cyclic(weights: str) -> Entry:
-        return Entry(
+    def cyclic(weights: str) -> Contender:
+        return Contender(
             lambda p, _: stochastic(len(p), 2, p, placement="cyclic", weights=weights)
         )
 
     return {
-        "GD": Entry(everything),
-        "all parts at all workers": Entry(full),
+        "GD": Contender(everything),
+        "all parts at all workers": Contender(full),
         "interval, normalised": ours("normalised"),
         "interval, gram": ours("gram"),
         "interval": ours("fixed"),
@@ -146,13 +125,15 @@ def fair() -> dict[str, Entry]:
         "OSGC II": ours("fixed", "chain"),
         "SGC": cyclic("equal"),
         "SGC, inverse odds": cyclic("inverse-odds"),
-        "ErasureHead, one of a group": Entry(lambda p, _: codes.erasurehead(len(p), 2)),
-        "OD": Entry(lambda p, seed: codes.vertex_graph(len(p), 2, seed=seed)),
-        "BGC, one-step": Entry(
+        "ErasureHead, one of a group": Contender(
+            lambda p, _: codes.erasurehead(len(p), 2)
+        ),
+        "OD": Contender(lambda p, seed: codes.vertex_graph(len(p), 2, seed=seed)),
+        "BGC, one-step": Contender(
             lambda p, seed: codes.bernoulli(len(p), 2, seed=seed), is_drawn=True
         ),
-        "IS-SGD, scaled": Entry(lambda p, _: ignored(p, scaled=True)),
-        "IS-SGD": Entry(lambda p, _: ignored(p, scaled=False)),
+        "IS-SGD, scaled": Contender(lambda p, _: ignored(p, scaled=True)),
+        "IS-SGD": Contender(lambda p, _: ignored(p, scaled=False)),
     }
 
 
@@ -191,7 +172,7 @@ def published_weights(
     return {name: np.stack(each, axis=1) for name, each in weights.items()}
 
 
-def drawn(entry: Entry, p: Floats, runs: int, steps: int, seed: int) -> Floats:
+def drawn(entry: Contender, p: Floats, runs: int, steps: int, seed: int) -> Floats:
     """Return weights of the parts, shape (steps, runs, parts)."""
     rng = np.random.default_rng(seed)
     heard = rng.random((runs, steps, p.size)) >= p
@@ -216,7 +197,7 @@ class Needed:
 
 
 def steps_needed(
-    entry: Entry,
+    entry: Contender,
     p: Floats,
     *,
     runs: int,
@@ -232,7 +213,7 @@ def steps_needed(
 
     def first(seed: int, sizes: Floats) -> Floats:
         weights = drawn(entry, p, runs, most, seed)
-        found = Task(weights.shape[2]).distances(weights, sizes)
+        found = LeastSquaresTask(weights.shape[2]).distances(weights, sizes)
         is_near = found.mean(axis=2) <= near
         return np.where(is_near.any(axis=0), is_near.argmax(axis=0) + 1.0, np.inf)
 

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.heterogeneous.settings import (
     BIASED,
     BUDGETS,
     STEP,
     published_weights,
 )
-from codedgrad.papers.heterogeneous.task import Floats, Task
+from codedgrad.papers.heterogeneous.task import Floats, LeastSquaresTask
 from codedgrad.papers.heterogeneous.words import LATE, LOSS, TASK
 from codedgrad.papers.measuring import ratio
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table, listed
-
-__all__ = ["steps"]
 
 _STEPS = 100
 
@@ -38,7 +36,7 @@ def steps(effort: Effort) -> Exhibit:
             seed=effort.seed,
             steps=_STEPS,
         )
-        task, size = Task(workers), np.array([STEP])
+        task, size = LeastSquaresTask(workers), np.array([STEP])
         found.append({n: task.losses(w, size)[:, 0] for n, w in weights.items()})
         effort.advance(1 / len(points))
     names = [f"k={workers}, {budget:g} s" for workers, budget in points]
@@ -70,10 +68,10 @@ def steps(effort: Effort) -> Exhibit:
     )
 
 
-def _panel(heading: str, losses: dict[str, Floats]) -> Panel:
+def _panel(heading: str, losses: dict[str, Floats]) -> FigurePanel:
     at = np.arange(1.0, _STEPS + 1)
     curves = tuple(Curve(n, at, loss.mean(axis=1)) for n, loss in losses.items())
-    return Panel(heading, Axis("steps taken", "steps"), LOSS, curves)
+    return FigurePanel(heading, Axis("steps taken", "steps"), LOSS, curves)
 
 
 def _order(found: Sequence[dict[str, Floats]]) -> str:
@@ -105,7 +103,9 @@ def _divided() -> str:
     ratios = []
     for workers in (10, 100):
         sizes = STEP / np.array([2 - 1 / workers, 2.0])
-        ours, theirs = Task(workers).losses(np.ones((_STEPS, 1, workers)), sizes)[-1]
+        ours, theirs = LeastSquaresTask(workers).losses(
+            np.ones((_STEPS, 1, workers)), sizes
+        )[-1]
         ratios.append(f"{float(ours[0] / theirs[0]):.2f}")
     return (
         "their steps are divided by different copies, and that alone, with the exact "

@@ -12,8 +12,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EPSILON", "Task"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 DIMENSION, SAMPLES = 20, 2000
@@ -21,7 +19,7 @@ EPSILON = 1e-8  # of Adam
 _FAR = 1e6  # where what diverges stops
 
 
-class Task:
+class LeastSquaresTask:
     """Least squares in as many parts as wanted, from the same data.
 
     Args:

@@ -2,8 +2,6 @@
 
 from codedgrad.papers.drawing import Axis
 
-__all__ = ["APART", "LATE", "LOSS", "TASK", "WORKERS"]
-
 WORKERS = 10
 LOSS = Axis("loss above the least", "start = 1", is_log=True)
 TASK = "least squares, 2000 samples, 20 unknowns, as many parts as workers"

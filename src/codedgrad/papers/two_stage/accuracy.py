@@ -8,7 +8,7 @@ import numpy as np
 
 from codedgrad.core import Scheme
 from codedgrad.jobs import Floats, Training, single_process
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import Measured
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 from codedgrad.papers.two_stage.digits import NAME, Digits, begin, digits, momentum
@@ -32,8 +32,6 @@ from codedgrad.papers.two_stage.lab import (
     window,
 )
 from codedgrad.sim import Step, train
-
-__all__ = ["accuracy"]
 
 Runs: TypeAlias = dict[str, Training[Step]]
 """By the label of the scheme."""
@@ -119,14 +117,14 @@ def _score_at(run: Training[Step], seconds: float) -> float:
     return float(run.score[done[-1]]) if done.size else 0.0
 
 
-def _panel(heading: str, runs: Runs) -> Panel:
+def _panel(heading: str, runs: Runs) -> FigurePanel:
     end = min(float(run.seconds[-1]) for run in runs.values())
     curves = []
     for label, run in runs.items():
         shown = run.seconds <= 2.5 * end
         curves.append(Curve(label, run.seconds[shown], 100 * run.score[shown]))
     x, y = Axis("virtual time", "s"), Axis("accuracy on the test set", "%")
-    return Panel(heading, x, y, tuple(curves))
+    return FigurePanel(heading, x, y, tuple(curves))
 
 
 def _table(found: dict[str, Runs], end: float) -> Table:

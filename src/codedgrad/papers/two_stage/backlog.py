@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from codedgrad.core.uplink import Uplink
-from codedgrad.core.uplink_bounds import gap_bound, static_optimum, utility
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table
-from codedgrad.papers.two_stage.uplink import CLAIM, MODEL, MOST, RATES, Sent, run
-
-__all__ = ["backlog"]
+from codedgrad.papers.two_stage.uplink import CLAIM, MODEL, MOST, RATES, Delivered, run
+from codedgrad.uplink.bounds import gap_bound, static_optimum, utility
+from codedgrad.uplink.fair import Uplink
 
 _WEIGHTS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0)  # V
 _NEAR, _FAR = 20.0, 200.0  # V that are compared
@@ -42,7 +40,7 @@ def _bound(V: float) -> float:
     return gap_bound(V, MOST, RATES)
 
 
-def _table(gaps: dict[float, float], found: dict[float, Sent]) -> Table:
+def _table(gaps: dict[float, float], found: dict[float, Delivered]) -> Table:
     columns = (
         Column("V"),
         Column("utility", "nats", ".4f"),
@@ -69,7 +67,9 @@ def _table(gaps: dict[float, float], found: dict[float, Sent]) -> Table:
     return Table(columns, rows)
 
 
-def _panels(gaps: dict[float, float], found: dict[float, Sent]) -> tuple[Panel, ...]:
+def _panels(
+    gaps: dict[float, float], found: dict[float, Delivered]
+) -> tuple[FigurePanel, ...]:
     x = Axis("V", "weight of utility", is_log=True, ticks=_WEIGHTS)
     lost = Curve("as found", _WEIGHTS, [gaps[V] for V in _WEIGHTS])
     most = Curve("bound", _WEIGHTS, [_bound(V) for V in _WEIGHTS])
@@ -77,13 +77,13 @@ def _panels(gaps: dict[float, float], found: dict[float, Sent]) -> tuple[Panel, 
     full = [len(RATES) * (V + 2 * MOST) for V in _WEIGHTS]
     ticks = (0.001, 0.01, 0.1, 1.0, 10.0)
     return (
-        Panel(
+        FigurePanel(
             "utility lost against the best",
             x,
             Axis("utility lost", "nats", is_log=True, ticks=ticks),
             (lost, most),
         ),
-        Panel(
+        FigurePanel(
             "what waits",
             x,
             Axis("backlog of all workers", "bits", True, ticks=(20.0, 100.0, 500.0)),
@@ -92,7 +92,7 @@ def _panels(gaps: dict[float, float], found: dict[float, Sent]) -> tuple[Panel, 
     )
 
 
-def _laws(gaps: dict[float, float], found: dict[float, Sent]) -> str:
+def _laws(gaps: dict[float, float], found: dict[float, Delivered]) -> str:
     less = gaps[_NEAR] / gaps[_FAR]
     more = found[_FAR].backlog / found[_NEAR].backlog
     holds = less >= 4 and 7 <= more <= 12
@@ -103,7 +103,7 @@ def _laws(gaps: dict[float, float], found: dict[float, Sent]) -> str:
     )
 
 
-def _bounds(gaps: dict[float, float], found: dict[float, Sent]) -> str:
+def _bounds(gaps: dict[float, float], found: dict[float, Delivered]) -> str:
     kept = all(gaps[V] <= _bound(V) for V in gaps)
     short = all(sent.longest <= V + 2 * MOST for V, sent in found.items())
     verb = "hold" if kept and short else "do not hold"

@@ -11,11 +11,9 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from codedgrad.codes import Code, cyclic, decode, fractional
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 from codedgrad.papers.two_stage.lab import ABSTRACT, one_thread
-
-__all__ = ["decoding"]
 
 T = TypeVar("T")
 
@@ -155,14 +153,14 @@ def _table(costs: Costs, workers: list[int]) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def _panel(costs: Costs, workers: list[int]) -> Panel:
+def _panel(costs: Costs, workers: list[int]) -> FigurePanel:
     curves = tuple(
         Curve(kind, workers, [1e3 * each for each in seconds])
         for kind, seconds in costs.items()
     )
     x = Axis("workers", "n", is_log=True, ticks=tuple(map(float, workers)))
     y = Axis("time", "ms", is_log=True)
-    return Panel("one decoding", x, y, curves)
+    return FigurePanel("one decoding", x, y, curves)
 
 
 def _grows(costs: Costs, workers: list[int]) -> str:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from codedgrad.jobs import Floats, Gradient, Update
 from codedgrad.papers.digits import real_digits
 
-__all__ = ["NAME", "RATE", "Digits", "begin", "digits", "momentum"]
-
 NAME = "digits of scikit-learn"
 RATE = 0.8
 _HIDDEN, _CLASSES = 32, 10

@@ -16,32 +16,7 @@ from codedgrad.delays import Times
 from codedgrad.papers.measuring import Floats, Measured, ratio
 from codedgrad.schemes import TwoStage, build, two_stage
 from codedgrad.sim import Machine
-from codedgrad.sim.two_stage import Straggling, redrawn
-
-__all__ = [
-    "ABSTRACT",
-    "AT_ONCE",
-    "FEW",
-    "FEW_COPIES",
-    "FRESH",
-    "HELD",
-    "LAW",
-    "OFTEN",
-    "ONE_STAGE",
-    "PARTS",
-    "PLANNED",
-    "RE_USED",
-    "SCHEMES",
-    "UNCODED",
-    "WORKERS",
-    "Law",
-    "law",
-    "one_thread",
-    "over",
-    "schemes",
-    "staged",
-    "window",
-]
+from codedgrad.sim.arrays.two_stage import Straggling, redrawn
 
 WORKERS, PARTS = 12, 24
 OFTEN = 0.1  # how often a worker straggles
@@ -59,7 +34,7 @@ LAW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class StragglingLaw:
     """Workers that straggle now and then.
 
     Attributes:
@@ -78,9 +53,9 @@ class Law:
         return redrawn(first, second, PARTS)
 
 
-def law(probability: float = OFTEN, *, lasts: bool = False) -> Law:
+def law(probability: float = OFTEN, *, lasts: bool = False) -> StragglingLaw:
     """Return the usual law, with another probability to straggle."""
-    return Law(Straggling.between(_LOW, _HIGH, WORKERS, probability), lasts)
+    return StragglingLaw(Straggling.between(_LOW, _HIGH, WORKERS, probability), lasts)
 
 
 def window(first: int, excess: float = 0.0) -> float:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from codedgrad.core import Link, Scheme
-from codedgrad.papers.drawing import Axis, Bars, Curve, Group, Panel
+from codedgrad.core import Scheme
+from codedgrad.papers.drawing import Axis, Bars, Curve, FigurePanel, Group
 from codedgrad.papers.measuring import Floats
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 from codedgrad.papers.two_stage.lab import (
@@ -26,8 +26,7 @@ from codedgrad.papers.two_stage.lab import (
 )
 from codedgrad.schemes import fractional
 from codedgrad.sim import Machine, Network, compare
-
-__all__ = ["fairness", "messages"]
+from codedgrad.uplink import Link
 
 Found: TypeAlias = dict[str, Floats]
 """Seconds of every step, (1, steps), by the label of the scheme."""
@@ -87,7 +86,7 @@ def _lengths_table(found: dict[float, Found]) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def _lengths_panel(found: dict[float, Found]) -> Panel:
+def _lengths_panel(found: dict[float, Found]) -> FigurePanel:
     curves = tuple(
         Curve(label, _LENGTHS, [float(of[label].mean()) for of in found.values()])
         for label in found[0.0]
@@ -95,7 +94,7 @@ def _lengths_panel(found: dict[float, Found]) -> Panel:
     x = Axis("a message keeps the link for", "s")
     most = max(max(curve.y) for curve in curves)
     y = Axis("mean step", "s", limits=(0.0, 1.08 * most))
-    return Panel("one link for all messages", x, y, curves)
+    return FigurePanel("one link for all messages", x, y, curves)
 
 
 def _slow(found: dict[float, Found]) -> str:

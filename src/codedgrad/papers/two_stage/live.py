@@ -17,13 +17,11 @@ from codedgrad.papers.racing import (
     table,
 )
 from codedgrad.papers.two_stage.lab import ABSTRACT, over
-from codedgrad.sim.two_stage import Straggling, redrawn
+from codedgrad.sim.arrays.two_stage import Straggling, redrawn
 
 if TYPE_CHECKING:
     from codedgrad.torch.pictures import Pictures
     from codedgrad.torch.rehearsal import Trial
-
-__all__ = ["STRAGGLING", "live"]
 
 PARTS = 2 * WORKERS
 UNIT = 0.04  # seconds of sleep for a part

@@ -6,22 +6,19 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from codedgrad.delays import draw
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import Floats, Measured
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
 from codedgrad.papers.two_stage.lab import (
     LAW,
     PARTS,
     WORKERS,
-    Law,
+    StragglingLaw,
     law,
     over,
     window,
 )
-from codedgrad.schemes.staging_times import staged
-from codedgrad.sim.two_stage import one_stage
-
-__all__ = ["quiet"]
+from codedgrad.schemes.two_stage.model import one_stage, staged
 
 _CHANCES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 _EXCESSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -70,12 +67,12 @@ _CHANCE = Axis("probability to straggle, p", "a step")
 _EXCESS = Axis("mean excess, v", "of the floor", is_log=True, ticks=_EXCESSES)
 
 
-def _even(v: float) -> Law:
+def _even(v: float) -> StragglingLaw:
     usual = law(0.0)
     return replace(usual, straggling=replace(usual.straggling, excess=v))
 
 
-def _point(delays: Law, v: float, steps: int, effort: Effort) -> Point:
+def _point(delays: StragglingLaw, v: float, steps: int, effort: Effort) -> Point:
     times = draw(delays, steps=steps, workers=WORKERS, seed=effort.seed)
     assert times.again is not None  # it is drawn anew
     first, second = times.part(PARTS), times.again.part(PARTS)
@@ -109,13 +106,13 @@ def _table(rare: dict[float, Point], excess: dict[float, Point]) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def _panel(heading: str, points: dict[float, Point], x: Axis) -> Panel:
+def _panel(heading: str, points: dict[float, Point], x: Axis) -> FigurePanel:
     curves = [
         Curve(name, tuple(points), [of[name].value for _, of, _ in points.values()])
         for name in (_ONE, *_STAGED)
     ]
     y = Axis("mean step", "uncoded = 1", limits=(0.0, 2.05))
-    return Panel(heading, x, y, tuple(curves))
+    return FigurePanel(heading, x, y, tuple(curves))
 
 
 def _pays_from(points: dict[float, Point], name: str) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from codedgrad.core.uplink import Battery, Policy, Uplink
-from codedgrad.core.uplink_bounds import jain, static_optimum, utility
-from codedgrad.core.uplink_rivals import POLICIES
 from codedgrad.papers.drawing import Axis, Bars, Group
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table
-from codedgrad.papers.two_stage.uplink import CLAIM, MODEL, MOST, RATES, Sent, run
-
-__all__ = ["shares"]
+from codedgrad.papers.two_stage.uplink import CLAIM, MODEL, MOST, RATES, Delivered, run
+from codedgrad.uplink.batteries import Battery
+from codedgrad.uplink.bounds import jain, static_optimum, utility
+from codedgrad.uplink.fair import Uplink
+from codedgrad.uplink.rivals import POLICIES
+from codedgrad.uplink.slots import Policy
 
 _V, _FAIRER, _BATTERY_V = 100.0, 20.0, 5.0
 _POWER, _HARVEST = 1.0, 0.3  # energy of a slot, and the most on offer in one
@@ -33,7 +33,7 @@ def shares(effort: Effort) -> Exhibit:
     slots = effort.some(60_000, 6000)
     made = _policies()
     harvest = np.random.default_rng(effort.seed).uniform(0, _HARVEST, (slots, 4))
-    found: dict[str, Sent] = {}
+    found: dict[str, Delivered] = {}
     for name, make in made.items():
         energy = harvest.tolist() if name.startswith("theta") else None
         found[name] = run(make(), slots, energy)
@@ -89,7 +89,7 @@ def _policies() -> dict[str, Callable[[], Policy]]:
     }
 
 
-def _table(found: dict[str, Sent]) -> Table:
+def _table(found: dict[str, Delivered]) -> Table:
     columns = (
         Column("policy"),
         *(Column(f"rate {rate:g}", "bits", ".2f") for rate in RATES),
@@ -106,7 +106,7 @@ def _table(found: dict[str, Sent]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _bars(found: dict[str, Sent]) -> tuple[Bars, ...]:
+def _bars(found: dict[str, Delivered]) -> tuple[Bars, ...]:
     names = (_FAIR, _EVEN, *_RIVALS)
     groups = tuple(
         Group(f"worker of rate {rate:g}", tuple(found[n].rates[i] for n in names))
@@ -119,7 +119,7 @@ def _bars(found: dict[str, Sent]) -> tuple[Bars, ...]:
     )
 
 
-def _fairness(found: dict[str, Sent]) -> str:
+def _fairness(found: dict[str, Delivered]) -> str:
     even, fair, greedy = (found[n] for n in (_EVEN, _FAIR, "max rate"))
     gain = jain(even.rates) - jain(greedy.rates)
     verb = "is fairer than" if gain > 0.05 else "is not fairer than"
@@ -133,7 +133,7 @@ def _fairness(found: dict[str, Sent]) -> str:
     )
 
 
-def _admission(found: dict[str, Sent]) -> str:
+def _admission(found: dict[str, Delivered]) -> str:
     best = max(_RIVALS, key=lambda name: found[name].utility)
     fair, rival = found[_FAIR], found[best]
     verb = "more" if fair.utility > rival.utility else "no more"
@@ -144,7 +144,7 @@ def _admission(found: dict[str, Sent]) -> str:
     )
 
 
-def _batteries(found: dict[str, Sent]) -> str:
+def _batteries(found: dict[str, Delivered]) -> str:
     safe, five, alone = (found[name] for name in (_SAFE, _FIVE, _ALONE))
     who = "no slot is" if safe.short == 0 else f"{100 * safe.short:.0f} % of slots are"
     return (
@@ -157,6 +157,6 @@ def _batteries(found: dict[str, Sent]) -> str:
     )
 
 
-def _costs(one: Sent, other: Sent) -> str:
+def _costs(one: Delivered, other: Delivered) -> str:
     lost = 1 - one.utility / other.utility
     return f"costs {100 * lost:.0f} % of it" if lost > 0.02 else "costs nothing"

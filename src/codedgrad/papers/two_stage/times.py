@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from codedgrad.delays import Times, draw
-from codedgrad.papers.drawing import Axis, Curve, Panel
+from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.measuring import Floats, mean
 from codedgrad.papers.paper import Cell, Column, Effort, Exhibit, Table, listed
 from codedgrad.papers.two_stage.lab import (
@@ -25,9 +25,8 @@ from codedgrad.papers.two_stage.lab import (
     staged,
     window,
 )
-from codedgrad.sim.two_stage import one_stage, two_stage_model
-
-__all__ = ["times"]
+from codedgrad.schemes.two_stage.model import one_stage
+from codedgrad.sim.arrays.two_stage import two_stage_model
 
 _OTHERS = (0.05, 0.2)  # probabilities besides the usual one
 _ONE = ("cyclic", "fractional")
@@ -52,7 +51,7 @@ _DRAWN = {  # curve -> the family, and whether slowness lasts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class _SchemeRun:
     """What came of a scheme.
 
     Attributes:
@@ -71,7 +70,7 @@ class _Run:
 Key: TypeAlias = tuple[str, str, int]
 """Family, whether slowness is drawn anew or lasts, tolerance; 0 is no code."""
 
-Runs: TypeAlias = dict[Key, _Run]
+Runs: TypeAlias = dict[Key, _SchemeRun]
 
 
 def times(effort: Effort) -> Exhibit:
@@ -112,7 +111,7 @@ def _runs(p: float, steps: int, seed: int) -> Runs:
     )
     pace = again.part(PARTS)
     runs: Runs = {
-        (code, _ANEW, s): _Run(one_stage(pace, PARTS, s, code), PARTS * (s + 1.0))
+        (code, _ANEW, s): _SchemeRun(one_stage(pace, PARTS, s, code), PARTS * (s + 1.0))
         for code in _ONE
         for s in (0, *_STEPS)
     }
@@ -123,10 +122,10 @@ def _runs(p: float, steps: int, seed: int) -> Runs:
     return runs
 
 
-def _two(name: str, s: int, drawn: Times) -> _Run:
+def _two(name: str, s: int, drawn: Times) -> _SchemeRun:
     first, code, reuse = _CASES[name]
     went = two_stage_model(staged(first, s, code, reuse=reuse), drawn)
-    return _Run(went.seconds, float(went.work.mean()))
+    return _SchemeRun(went.seconds, float(went.work.mean()))
 
 
 def _largest(runs: Runs) -> float:
@@ -170,13 +169,13 @@ def _table(found: dict[float, Runs]) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def _panels(found: dict[float, Runs]) -> tuple[Panel, ...]:
+def _panels(found: dict[float, Runs]) -> tuple[FigurePanel, ...]:
     usual = found[OFTEN]
     panels = [_panel(f"mean, p = {p:g}", found[p]) for p in sorted(found)]
     return (*panels, _panel(f"99th percentile, p = {OFTEN:g}", usual, 0.99))
 
 
-def _panel(heading: str, runs: Runs, quantile: float | None = None) -> Panel:
+def _panel(heading: str, runs: Runs, quantile: float | None = None) -> FigurePanel:
     curves = []
     for name, (family, lasting) in _DRAWN.items():
         of = [r for (n, lasts, _), r in runs.items() if (n, lasts) == (family, lasting)]
@@ -188,13 +187,13 @@ def _panel(heading: str, runs: Runs, quantile: float | None = None) -> Panel:
     )
     seconds = (3.0, 5.0, 10.0, 20.0, 40.0, 60.0)
     y_axis = Axis("time of a step", "s", True, limits=(3.0, 72.0), ticks=seconds)
-    return Panel(heading, x, y_axis, tuple(curves))
+    return FigurePanel(heading, x, y_axis, tuple(curves))
 
 
 # -- what was found --------------------------------------------------------------------
 
 
-def _quickest(runs: Runs) -> tuple[str, _Run]:
+def _quickest(runs: Runs) -> tuple[str, _SchemeRun]:
     """Return the code of one stage with the least mean step."""
     one = {key: run for key, run in runs.items() if key[0] in _ONE and key[2]}
     code, _, s = min(one, key=lambda key: float(one[key].seconds.mean()))

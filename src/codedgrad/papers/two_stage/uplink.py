@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from codedgrad.core.uplink import Policy
-from codedgrad.core.uplink_bounds import utility
 from codedgrad.papers.two_stage.lab import ABSTRACT
-
-__all__ = ["CLAIM", "MODEL", "MOST", "RATES", "Sent", "run"]
+from codedgrad.uplink.bounds import utility
+from codedgrad.uplink.slots import Policy
 
 RATES, MOST = (1.0, 2.0, 4.0, 8.0), 4.0  # bits in a slot
 MODEL = (
@@ -25,7 +23,7 @@ _DROPPED = 5  # one in so many slots, at the start
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Delivered:
     """What came of a policy.
 
     Attributes:
@@ -50,7 +48,7 @@ class Sent:
 
 def run(
     policy: Policy, slots: int, harvest: Sequence[Sequence[float]] | None = None
-) -> Sent:
+) -> Delivered:
     """Let slots pass in which everybody offers all it may; the first ones are dropped.
 
     Args:
@@ -59,7 +57,7 @@ def run(
         harvest: Energy on offer, by slot and worker; None without batteries.
 
     Example:
-        >>> from codedgrad.core.uplink_rivals import POLICIES
+        >>> from codedgrad.uplink.rivals import POLICIES
         >>> policy = POLICIES["round_robin"](4, V=1, beta=1, most=MOST, peaks=RATES)
         >>> run(policy, 500).rates
         (0.25, 0.5, 1.0, 2.0)
@@ -77,4 +75,4 @@ def run(
             short += bool(slot.short)
     count = slots - dropped
     rates = tuple(each / count for each in sent)
-    return Sent(rates, backlog / count, sum(policy.queues), longest, short / count)
+    return Delivered(rates, backlog / count, sum(policy.queues), longest, short / count)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from codedgrad.core import Link
 from codedgrad.papers.drawing import Axis, Bars, Group
 from codedgrad.papers.measuring import Measured
 from codedgrad.papers.paper import Column, Effort, Exhibit, Table, listed
@@ -28,8 +27,7 @@ from codedgrad.papers.two_stage.lab import (
 )
 from codedgrad.schemes import build
 from codedgrad.sim import Machine, Network, Result, compare
-
-__all__ = ["use"]
+from codedgrad.uplink import Link
 
 MESSAGE, SLOT = 0.2, 0.1  # seconds that a message takes, and those of a slot
 _TWO = (FRESH, RE_USED, PLANNED)

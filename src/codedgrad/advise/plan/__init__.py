@@ -1,0 +1,1 @@
+"""`codedgrad plan`: which scheme for this cluster, or none."""

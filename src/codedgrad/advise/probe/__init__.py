@@ -1,0 +1,1 @@
+"""`codedgrad probe`: measure a cluster before it is planned for."""

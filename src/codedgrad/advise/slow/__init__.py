@@ -1,0 +1,1 @@
+"""`codedgrad who`: which workers are slow, how much, and since when."""

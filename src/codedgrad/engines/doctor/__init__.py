@@ -1,0 +1,1 @@
+"""Which engines work on this machine, what is missing, and how to get it."""

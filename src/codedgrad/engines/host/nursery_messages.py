@@ -1,0 +1,71 @@
+"""What the root and the nursery say to each other, as msgpack."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from codedgrad.engines.faults import Fault
+from codedgrad.engines.host.memory_layout import MemoryShape
+
+
+class Prepare(Struct, frozen=True, tag=True):
+    """Get ready: what to import, what to compute, and the shared memory (a descriptor).
+
+    Attributes:
+        preload: Modules to import before anything is forked.
+        job: A pickled function without arguments that makes the job.
+        shape: Of the shared memory.
+        fixed: Seconds to sleep before the first part of a step, a list per worker.
+        part: Seconds to sleep for every part, a list per worker.
+        interrupts: Whether that sleep ends when its part is abandoned.
+        published: The shape of another memory (a second descriptor), which has the
+            parameters; None: they are in the one that has the rows.
+    """
+
+    preload: list[str]
+    job: bytes
+    shape: MemoryShape
+    fixed: list[list[float]]
+    part: list[list[float]]
+    interrupts: bool = False
+    published: MemoryShape | None = None
+
+
+class Spawn(Struct, frozen=True, tag=True):
+    """Fork a worker; its end of a socket comes along."""
+
+    worker: int
+    life: int
+    faults: list[Fault]
+
+
+class Signal(Struct, frozen=True, tag=True):
+    """Send a signal to a worker, if that life of it has not ended.
+
+    Where its process id is known an agent need not ask the nursery; 0: it is not.
+    """
+
+    worker: int
+    life: int
+    number: int
+    pid: int = 0
+
+
+class Born(Struct, frozen=True, tag=True):
+    """The nursery is ready, with so many threads; there should be one."""
+
+    threads: int
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """The nursery cannot unpack the job."""
+
+    traceback: str
+
+
+class Died(Struct, frozen=True, tag=True):
+    """A worker has ended: its exit code, or minus the signal that killed it."""
+
+    worker: int
+    life: int
+    code: int

@@ -1,0 +1,1 @@
+"""The MPI engine: `mpirun -n 9 python -m codedgrad.engines.mpi train.py`."""

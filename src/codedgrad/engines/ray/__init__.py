@@ -1,0 +1,1 @@
+"""The Ray engine: an actor for every worker."""

@@ -1,0 +1,1 @@
+"""What to simulate, in files and in words: scenarios, delays, networks."""

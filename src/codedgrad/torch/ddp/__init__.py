@@ -1,0 +1,1 @@
+"""Recording a DistributedDataParallel run: how long each of its workers takes alone."""
