@@ -191,12 +191,12 @@ import numpy as np
 import mpi4py
 from mpi4py import MPI
 from codedgrad.engines.mpi.engine import _Pool
-from codedgrad.engines.mpi.link import BODY, Link
+from codedgrad.engines.mpi.link import BODY, MpiLink
 from mpi_inside import go_on, stop, tell
 
 comm, SIZE, MANY = MPI.COMM_WORLD, 600_000, 24
 other = comm.sendrecv(os.getpid(), 1 - comm.Get_rank(), source=1 - comm.Get_rank())
-link, pool = Link(comm, lambda rank, reason: sys.exit(reason)), _Pool()
+link, pool = MpiLink(comm, lambda rank, reason: sys.exit(reason)), _Pool()
 if comm.Get_rank() == 0:
     stop(other)
     for number in range(MANY):

@@ -29,7 +29,7 @@ RUNNING = """
 import os, sys, time
 import numpy as np
 from codedgrad.engines import Driver, FaultPlan
-from codedgrad.engines import mpi
+from codedgrad.engines.mpi import engine as mpi
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import fractional
 from mpi_inside import agents, gradient, state, stop, tell

@@ -184,7 +184,7 @@ def test_coding_stops_paying_where_it_was_worked_out(
 
 
 def test_what_is_found_of_tails_can_be_the_opposite() -> None:
-    row = tail_module._Row(TreeShape(4, 3), 1, None, None, Measured(2.0, 0.1), 3)
+    row = tail_module._TailRow(TreeShape(4, 3), 1, None, None, Measured(2.0, 0.1), 3)
     assert "does not stop paying everywhere" in tail_module._uncoded([row])
     assert "nowhere for (4,3)" in tail_module._uncoded([row])
     assert "does not always beat coded trees: in 3 of 19" in tail_module._ring([row])
@@ -201,7 +201,7 @@ def test_a_ring_is_beaten_by_latency_and_not_by_bandwidth() -> None:
 
 
 def test_what_is_found_of_rings_can_be_the_opposite() -> None:
-    row = ring_module._Row(TreeShape(4, 3), 1, 1.5, 0.0, math.inf, 1e3, 1e9)
+    row = ring_module._RingRow(TreeShape(4, 3), 1, 1.5, 0.0, math.inf, 1e3, 1e9)
     assert "the ring is not always faster" in ring_module._bandwidth([row])
     assert "no latency makes RAR" in ring_module._published([row])
     assert "are not below in all of them, 10 MB in some" in ring_module._size([row])
@@ -322,7 +322,7 @@ def test_all_schemes_have_the_same_delays_after_a_step_without_any(
     ) -> object:
         given[scheme.name] = times
         seconds, scores = np.full(40, 0.1), np.linspace(0.5, 0.9, 41)
-        return live_module._Run(0.1, seconds, scores, 1 - scores, 0.0)
+        return live_module._LiveRun(0.1, seconds, scores, 1 - scores, 0.0)
 
     monkeypatch.setattr(live_module, "_run", run)
     exhibit = live_module.live(Effort(quick=True), small)
@@ -349,7 +349,7 @@ def test_who_is_faster_is_only_said_where_it_can_be_told(
 ) -> None:
     noise = np.random.default_rng(0).uniform(0.9, 1.1, (2, 40))
     one, other = (
-        live_module._Run(0.1, each, np.zeros(41), np.zeros(41), 0.0)
+        live_module._LiveRun(0.1, each, np.zeros(41), np.zeros(41), 0.0)
         for each in (seconds * noise[0], noise[1])
     )
     assert verdict in live_module._against({"A": one, "B": other}, "A", "B")
@@ -357,7 +357,7 @@ def test_who_is_faster_is_only_said_where_it_can_be_told(
 
 def test_the_clock_starts_after_the_step_that_is_off_it() -> None:
     loss = np.array([1.0, 1.0, 0.0])
-    run = live_module._Run(0.1, np.array([1.0, 2.0]), np.zeros(3), loss, 0.0)
+    run = live_module._LiveRun(0.1, np.array([1.0, 2.0]), np.zeros(3), loss, 0.0)
     assert run.clock.tolist() == [0.0, 1.0, 3.0]
     assert run.to_goal == 3.0
 

@@ -200,7 +200,7 @@ def test_what_is_found_of_times_follows_the_numbers(runs: Any) -> None:
 
 def test_what_is_found_of_times_may_be_that_a_claim_does_not_hold(runs: Any) -> None:
     slow = {
-        key: times._Run(9 * run.seconds, run.work)
+        key: times._SchemeRun(9 * run.seconds, run.work)
         if key[0] in ("re-use, M1 = 12", "fractional")
         else run
         for key, run in runs.items()

@@ -67,7 +67,7 @@ def test_the_default_cap_costs_little_and_keeps_loads_within_bounds() -> None:
     scheme = heterogeneous(10, budget=BUDGET)
     code = code_of(after(scheme, deadline(HARD, 201)), scheme)
     assert isinstance(scheme, Heterogeneous)
-    assert code.load <= scheme.load == 3
+    assert code.load <= scheme.traits.load == 3
     assert expected(code, HARD).aligned <= 1.25 / odds(HARD)
 
 

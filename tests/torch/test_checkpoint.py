@@ -470,7 +470,7 @@ def test_an_old_one_that_cannot_be_removed_does_not_end_the_run(
 WRITER = """
 import os, resource, signal, sys
 import torch
-from codedgrad.torch import checkpoint
+from codedgrad.torch.checkpoint import files as checkpoint
 from codedgrad.trace import files
 
 def say(*words):

@@ -421,7 +421,7 @@ def test_writing_the_file_is_nobodys_step(
         ends.append(clock.now)
 
     module = importlib.import_module("codedgrad.torch.ddp.record")
-    monkeypatch.setattr(module, "Stopwatch", lambda: StepStopwatch(clock))
+    monkeypatch.setattr(module, "StepStopwatch", lambda: StepStopwatch(clock))
     monkeypatch.setattr(os, "replace", linger)
     with record(loop.model, path, every=2):
         for _ in range(3):

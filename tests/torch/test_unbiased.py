@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codedgrad.codes import stochastic
-from codedgrad.core import Ask, Event, Finish, History, Orders, Plan, State
+from codedgrad.core import Ask, Event, Finish, History, Orders, Plan, State, Traits
 from codedgrad.schemes import cyclic
 from codedgrad.schemes.code_plan import CodePlan
 from codedgrad.schemes.stop_rules import First
@@ -39,6 +39,7 @@ class Seated:
     name = "seated"
     workers, parts, tolerance, exact = WORKERS, PARTS, None, False
     placement = (tuple(range(PARTS)),) * WORKERS
+    traits = Traits()
 
     def plan(self, step: int, history: History) -> Plan:
         return CodePlan(CODE, First(2), SEATS[step])
