@@ -6,12 +6,10 @@ TORCH ?=# another PyTorch than that of requirements/torch.txt, such as torch==2.
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Tests with processes of their own, which want the machine for themselves.
-PROCESSES := tests/engines tests/faults tests/testing/test_check_engine.py \
-	tests/test_benchmarks.py tests/test_lab.py tests/cluster
-
-# All others, two files at a time: what the tests of a file share is made once.
-ALONE := --numprocesses=2 --dist=loadfile $(PROCESSES:%=--ignore=%)
+# Two files at a time: what the tests of a file share is made once. Files come in the
+# order of their names, so that the slow ones of tests/cluster are not the last.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile \
+	--no-loadscope-reorder
 
 .PHONY: help demo test test-long coverage check bench lab soak clean always
 .DELETE_ON_ERROR:
@@ -26,17 +24,14 @@ test: check ## run every check, and every test that is not long
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(BIN)/python -m pytest -m "not long" $(ALONE)
-	@$(BIN)/python -m pytest -m "not long" $(PROCESSES)
+	@$(PYTEST) -m "not long"
 endif
 
 test-long: .venv/dev ## the rest: full matrices, Ray and MPI, quick runs of benchmarks
-	@$(BIN)/python -m pytest -m long $(ALONE)
-	@$(BIN)/python -m pytest -m long $(PROCESSES)
+	@$(PYTEST) -m long
 
 coverage: .venv/dev ## the tests once more, with the lines they reach; twice as slow
-	@$(BIN)/python -m pytest $(ALONE) --cov=codedgrad --cov-report= --cov-fail-under=0
-	@$(BIN)/python -m pytest $(PROCESSES) --cov=codedgrad --cov-append
+	@$(PYTEST) --cov=codedgrad
 
 check: .venv/dev ## style, types and import contracts
 	$(BIN)/ruff format --check --quiet .

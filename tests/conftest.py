@@ -2,6 +2,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from threading import Thread
 from typing import TypeVar
 
@@ -14,6 +15,30 @@ T = TypeVar("T")
 settings.register_profile("codedgrad", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None, max_examples=5000, print_blob=True)
 settings.load_profile("codedgrad")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m "not long"` takes tests out
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Mark as long every parameter that a test's `quick(...)` does not name."""
+    unused: dict[tuple[str, str], bool] = {}
+    for item in items:
+        for marker in item.iter_markers("quick"):
+            name = item.callspec.id  # type: ignore[attr-defined]  # it has parameters
+            matches = {pattern: fnmatchcase(name, pattern) for pattern in marker.args}
+            if not any(matches.values()):
+                item.add_marker("long")
+            test = item.nodeid.partition("[")[0]
+            for pattern, matched in matches.items():
+                unused[test, pattern] = (
+                    unused.get((test, pattern), True) and not matched
+                )
+    wrong = sorted(key for key, is_unused in unused.items() if is_unused)
+    if wrong and not any("::" in word for word in config.args):  # all were collected
+        raise pytest.UsageError(
+            f"quick(...) names parameters that do not exist: {wrong}"
+        )
 
 
 @pytest.fixture

@@ -9,7 +9,14 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(path, marks=pytest.mark.long) if path.name == "torch.md" else path
+        for path in DOCUMENTS
+    ],
+    ids=lambda path: path.name,
+)
 def test_python_in_a_document_runs(
     document: Path,
     capsys: pytest.CaptureFixture[str],

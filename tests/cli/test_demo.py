@@ -88,6 +88,7 @@ def test_it_trains_twice_and_leaves_two_runs_and_a_page(run: Run) -> None:
     assert str(folder / "report.html") in shown.out
 
 
+@pytest.mark.long
 def test_for_machines_it_is_json_alone(run: Run) -> None:
     shown = run(*SMALL, "--json", "--no-kill", "--run-dir", "here", "--seed", "3")
     facts = json.loads(shown.out)
@@ -165,6 +166,7 @@ def until(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.quick("2-130")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )

@@ -177,6 +177,7 @@ def _worst_float32_error(code: Code, rng: np.random.Generator) -> float:
     return float(np.max(np.linalg.norm(gap, axis=1)) / np.linalg.norm(total))
 
 
+@pytest.mark.long
 def test_float32_messages_suffice_for_every_code_agreed_to_and_not_for_draws() -> None:
     rng = np.random.default_rng(0)
     agreed, worst, draws_failing = 0, 0.0, 0

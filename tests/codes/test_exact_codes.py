@@ -181,6 +181,7 @@ def _large_codes(draw: st.DrawFn) -> Code:
     return inner if family == "cyclic" else clustered(inner, clusters)
 
 
+@pytest.mark.long
 @pytest.mark.hypothesis
 @given(_large_codes(), st.integers(0, 2**32))
 @example(cyclic(199, 2), 0)

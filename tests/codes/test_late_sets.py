@@ -50,6 +50,7 @@ def test_beyond_it_every_window_and_ten_thousand_random_sets() -> None:
     }
 
 
+@pytest.mark.long
 def test_for_very_many_workers_the_time_stays_in_bounds() -> None:
     sets = late_sets(200_001, 1)
     assert not sets.all_of_them

@@ -232,6 +232,7 @@ def test_messages_to_other_workers_do_not_use_the_link() -> None:
     assert (below.at, above.at > 5.0) == (0.0, True)
 
 
+@pytest.mark.long
 def test_an_engine_keeps_its_duties_behind_a_link() -> None:
     check_engine(lambda: Granting(Local(), Link("fair", slot=1e-3, seconds=2e-3)))
 

@@ -99,6 +99,7 @@ def test_twice_the_load_is_twice_the_parts_in_one_step() -> None:
     assert np.min(found.doubled) >= 0.08
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
     process = subprocess.Popen(
         command("--job", "own_job:job", "--steps", "1", "--out", "probe.json"),

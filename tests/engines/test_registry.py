@@ -40,7 +40,7 @@ def test_an_engine_that_is_made_is_taken_as_it_is() -> None:
     ("engine", "problem"),
     [(name, f"but engine='{name}' has none") for name in NAMES if name != "ray"]
     + [(Here(), "but the engine is made already")],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_an_address_where_there_can_be_none_is_refused_by_both_trainings(
     trains, engine: object, problem: str

@@ -52,6 +52,7 @@ def alone(parts: int, steps: int):  # type: ignore[no-untyped-def]
     return single_process(gradient, np.zeros(50), parts, steps=steps).parameters
 
 
+@pytest.mark.quick("uncoded-near", "fractional*-far", "auto-far", "coded_reduce*-near")
 @pytest.mark.parametrize("near", [False, True], ids=["far", "near"])
 @pytest.mark.parametrize(
     "scheme",

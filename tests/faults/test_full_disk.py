@@ -88,6 +88,7 @@ def check_warned_once(root: Any) -> None:
     assert counts <= Counter(NAMES), counts
 
 
+@pytest.mark.quick("local")
 @pytest.mark.parametrize("engine", ["here", "local"])
 def test_training_goes_on_and_the_newest_checkpoint_that_fitted_is_gone_on_with(
     roots: Any, disk: Disk, undisturbed: Path, engine: str

@@ -114,13 +114,18 @@ EXACT = [
 ]
 ALL = [cell(*axes) for axes in product(TRACES, CHANGES, KILLS)] + EXACT
 FEW = [  # every change, and every trace; to the bit: tests/torch/test_resume.py
-    cell("missing", "ray", "at random"),
-    cell("older", "mpi", "while writing"),
     cell("older", "the same", "at random"),
     cell("missing", "5 workers", "while writing"),
-    cell("torn", "11 workers", "at random"),
     cell("whole", "fractional", "while writing"),
-    cell("torn", "dynamic", "while writing"),
+    *(
+        pytest.param(cell(*axes), marks=pytest.mark.long)
+        for axes in (
+            ("missing", "ray", "at random"),
+            ("older", "mpi", "while writing"),
+            ("torn", "11 workers", "at random"),
+            ("torn", "dynamic", "while writing"),
+        )
+    ),
 ]
 
 

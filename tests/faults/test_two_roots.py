@@ -58,6 +58,7 @@ def is_taken_over(first: Any, second: Any) -> bool:
     return True
 
 
+@pytest.mark.quick("[0-4]", "7")
 @pytest.mark.parametrize("number", range(10))
 def test_of_two_roots_one_trains_and_the_other_is_told(
     roots: Any,
@@ -136,6 +137,7 @@ def wake(first: Any, second: Any, folder: Path) -> None:
     assert read_run(folder) == run
 
 
+@pytest.mark.quick("[0-4]")
 @pytest.mark.parametrize("number", range(10))
 def test_a_root_that_is_woken_after_it_lost_the_folder_writes_nothing(
     roots: Any,

@@ -35,6 +35,7 @@ def trial(step: float, scores: list[float], off: float = 0.0) -> Trial:
     return Trial("a", Path(), seconds, np.array(scores), (), off)
 
 
+@pytest.mark.long
 def test_schemes_train_the_same_network_on_processes_of_their_own() -> None:
     shares: list[float] = []
     times = draw(ShiftedExponential(0.002, 0.001), steps=3, workers=4, seed=1)

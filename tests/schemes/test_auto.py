@@ -108,11 +108,13 @@ def test_there_are_so_many_pieces_for_each_worker() -> None:
 # -- trouble ---------------------------------------------------------------------------
 
 
+@pytest.mark.quick("4 auto(pieces=2)", "5 auto(pieces=3)")
 @pytest.mark.parametrize("scheme", SMALL, ids=lambda s: f"{s.workers} {s.name}")
 def test_it_passes_the_conformance_suite(scheme: Auto) -> None:
     check_scheme(scheme, schedules=50)
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("rows", [2, 3])
 def test_it_survives_faults_where_workers_hold_few_sums(rows: int) -> None:
     """Lists are planned again in all of them: workers report their progress."""

@@ -130,6 +130,7 @@ def mean_residual(text: str, law: Delays, steps: int = 300) -> float:
     return float(result.residual[0, -steps // 3 :].mean() / scheme.parts)
 
 
+@pytest.mark.quick("-fixed", ", cap=1-normalised", ", pieces=3-debiased")
 @pytest.mark.parametrize("decoding", ["fixed", "normalised", "debiased"])
 @pytest.mark.parametrize("options", ["", ", cap=1", ", pieces=3"])
 def test_where_nobody_is_late_the_sum_becomes_exact(
@@ -198,6 +199,7 @@ def test_what_is_known_beforehand_is_a_plain_code() -> None:
 # -- unbiased --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_over_many_steps_every_part_weighs_1_on_average() -> None:
     """10,000 steps through the coordinator; 3 standard errors for each of 10 parts.
 

@@ -158,6 +158,7 @@ def table(setting: Setting, tables: dict[str, Table]) -> Table:
     return tables[setting.name]
 
 
+@pytest.mark.quick("A")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_ratios_are_those_of_the_table(
     setting: Setting, tables: dict[str, Table]
@@ -189,6 +190,7 @@ def test_the_better_a_scheme_knows_the_future_the_faster_it_is(
         assert value < 1 - 10 * error
 
 
+@pytest.mark.long
 def test_greedy_and_by_rows_cost_a_little_more_than_exact(
     tables: dict[str, Table],
 ) -> None:
@@ -277,6 +279,7 @@ UNEQUAL = [  # r, law, SC, by state perfect and imperfect, by tiers likewise, of
 ]
 
 
+@pytest.mark.quick("2-law0-*")
 @pytest.mark.parametrize(("r", "law", "static", "by_state", "by_tiers"), UNEQUAL)
 def test_among_workers_of_unequal_speed_tiers_are_better_than_states(
     r: int,
@@ -303,6 +306,7 @@ def test_among_workers_of_unequal_speed_tiers_are_better_than_states(
         assert abs(value - known) <= min(3 * error + 0.015, 0.03)
 
 
+@pytest.mark.long
 def test_mean_speeds_that_are_measured_are_nearly_as_good_as_if_known() -> None:
     # 0.537 and 0.516 of GC in the table, 1.04; here 1.014 +- 0.008 in 24 runs. Paired.
     runs, steps = 10, 100
@@ -456,6 +460,7 @@ def learnt() -> tuple[Baselines, dict[str, Result]]:
     return base, dict(zip(schemes, results, strict=True))
 
 
+@pytest.mark.long
 def test_hidden_states_are_nearly_as_good_as_those_of_the_step_before(
     learnt: tuple[Baselines, dict[str, Result]],
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_broken_engine_is_found_out(
         check(broken)
 
 
+@pytest.mark.quick("Unlike-*")
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [

@@ -111,6 +111,7 @@ class Double(Here):
         self.capabilities = Local().capabilities
 
 
+@pytest.mark.quick("dynamic(*")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.scheme)
 def test_a_run_that_learns_goes_on_and_replays_to_the_last_bit(
     case: Case, tmp_path: Path

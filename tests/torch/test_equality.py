@@ -30,9 +30,6 @@ FEATURES, CLASSES, DROPOUT = 10, 5, 0.2
 CLIPPED = 0.6  # where gradients are: some are clipped
 TOLERATED = {torch.float64: 1e-10, torch.float32: 1e-4}
 
-# one of the tests waits for all the runs, which all of them share
-pytestmark = pytest.mark.timeout(300)
-
 
 def net(dtype: torch.dtype, dropout: float) -> nn.Module:
     """Make a model that is the same every time, whatever else is drawn meanwhile."""
@@ -204,10 +201,30 @@ CASES = [
 ]
 
 
+QUICK = pytest.mark.quick(
+    "5 cyclic(tolerance=2) float64",
+    "8 dynamic*",
+    "6 coded_reduce(children=2, tolerance=1) float64",
+    "6 two_stage float64",
+    "5 auto(pieces=3) float64",
+    "6 clustered(clusters=2, tolerance=1) float32",
+    "8 fractional(tolerance=1) float64",
+    "* in trouble",
+)
+
+
+class Runs(dict[str, Trained]):
+    """Trains a case when the first test asks for it."""
+
+    def __missing__(self, name: str) -> Trained:
+        [case] = (case for case in CASES if str(case) == name)
+        self[name] = coded(case)
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def runs(together: Callable[..., list[Trained]]) -> dict[str, Trained]:
-    found = together([lambda case=case: coded(case) for case in CASES], at_once=2)
-    return dict(zip(map(str, CASES), found, strict=True))
+def runs() -> Runs:
+    return Runs()
 
 
 def off(found: Trained, wanted: Trained) -> float:
@@ -222,10 +239,9 @@ def test_all_exact_examples_are_trained() -> None:
     assert {(s.workers, s.name) for s in EXAMPLES if s.exact} <= trained
 
 
+@QUICK
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_training_equals_a_loop_over_the_same_parts(
-    runs: dict[str, Trained], case: Case
-) -> None:
+def test_training_equals_a_loop_over_the_same_parts(runs: Runs, case: Case) -> None:
     single = over_parts(case.scheme.parts, case.dtype)
     assert single.losses[-2] < single.losses[2]  # it learns something
     assert 0 < single.clipped < STEPS
@@ -237,9 +253,10 @@ def test_without_dropout_it_equals_one_backward_over_all_samples() -> None:
     assert off(found, at_once(parts=5)) <= 1e-10
 
 
+@QUICK
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_coded_runs_had_late_workers_and_the_others_none(
-    runs: dict[str, Trained], case: Case
+    runs: Runs, case: Case
 ) -> None:
     reports = runs[str(case)].reports
     if not isinstance(case.scheme, Auto | TwoStage):  # the late are heard, for a part
@@ -247,9 +264,10 @@ def test_coded_runs_had_late_workers_and_the_others_none(
     assert all(report.residual < 1e-18 and report.finite for report in reports)
 
 
+@QUICK
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_last_step_of_an_epoch_was_short_and_targets_were_ignored(
-    runs: dict[str, Trained], case: Case
+    runs: Runs, case: Case
 ) -> None:
     parts, reports = case.scheme.parts, runs[str(case)].reports
     full, short = batch_size(parts), 3 * (parts - parts // 2)  # the others were empty
@@ -259,7 +277,7 @@ def test_the_last_step_of_an_epoch_was_short_and_targets_were_ignored(
 
 @pytest.mark.parametrize("scheme", [uncoded(4), fractional(8, 1)], ids=str)
 def test_the_same_to_the_last_bit_in_trouble_and_without_any_processes(
-    runs: dict[str, Trained], scheme: Scheme
+    runs: Runs, scheme: Scheme
 ) -> None:
     run = runs[str(Case(scheme, in_trouble=True))]
     calm = coded(Case(scheme, engine="here"))
@@ -270,7 +288,7 @@ def test_the_same_to_the_last_bit_in_trouble_and_without_any_processes(
 
 
 def test_the_same_to_the_last_bit_whoever_is_late_or_killed(
-    runs: dict[str, Trained],
+    runs: Runs,
 ) -> None:
     one, other = (
         runs[str(Case(fractional(8, 1), in_trouble=trouble))]

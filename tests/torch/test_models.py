@@ -333,6 +333,7 @@ def test_it_trains_as_in_plain_pytorch_over_the_same_parts(kind: Kind) -> None:
     same_as_plain(kind, scheme="auto(pieces=2)", engine="here")
 
 
+@pytest.mark.quick("64")
 @pytest.mark.parametrize("codes", [64, 512])
 def test_codebooks_do_on_processes(codes: int) -> None:
     same_as_plain(vqvae(codes, "first"), scheme="auto(pieces=2)")

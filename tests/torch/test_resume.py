@@ -1027,9 +1027,14 @@ CASES = [
         faults={"stop": (1, 12, 0.2), "kill": (2, 28)},
     ),
 ]
-ALL = pytest.mark.parametrize(
+NUMBERED = pytest.mark.parametrize(
     "number", range(len(CASES)), ids=lambda n: CASES[n].scheme
 )
+
+
+def ALL(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test on every story. They are long: roots are killed and start anew."""
+    return pytest.mark.long(NUMBERED(test))
 
 
 def live(life: dict[str, Any]) -> None:

@@ -495,6 +495,7 @@ def test_a_warning_reaches_all_roots_of_the_main_thread(tmp_path: Path) -> None:
     assert seen == [[[], [4]], [[5], [4]]]
 
 
+@pytest.mark.quick("waits")
 @pytest.mark.parametrize("moment", ["waits", "works"])
 def test_a_root_of_another_thread_heeds_a_warning_in_its_own(
     tmp_path: Path, moment: str
@@ -815,6 +816,7 @@ def test_an_error_before_the_gradient_leaves_a_checkpoint_of_the_step_before(
     assert saved(folder) == [3, 4]
 
 
+@pytest.mark.long
 def test_a_step_that_is_given_up_leaves_a_checkpoint_and_says_which(
     tmp_path: Path, whole: tuple[object, ...]
 ) -> None:
@@ -904,6 +906,7 @@ def test_the_watcher_in_the_documents_warns_the_root(tmp_path: Path) -> None:
     assert heard == [signal.SIGUSR1]
 
 
+@pytest.mark.quick("trap")
 @pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 143)], ids=["exec", "trap"])
 def test_the_batch_scripts_in_the_documents_pass_the_warning_on(
     tmp_path: Path, number: int, code: int

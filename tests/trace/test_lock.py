@@ -288,6 +288,7 @@ def race(takers: list[Root], folder: Path, **options: Any) -> list[Any]:
     return [taker.hear() for taker in takers]
 
 
+@pytest.mark.quick("after a kill")
 @pytest.mark.parametrize("forced", [False, True], ids=["after a kill", "forced"])
 def test_of_two_takers_exactly_one_stays_twenty_times(
     root: Callable[[], Root], tmp_path: Path, forced: bool
@@ -312,6 +313,7 @@ def test_of_two_takers_exactly_one_stays_twenty_times(
             taker.do("close")
 
 
+@pytest.mark.long
 def test_of_two_takers_one_stays_on_a_disk_without_kernel_locks(
     root: Callable[[], Root], tmp_path: Path
 ) -> None:

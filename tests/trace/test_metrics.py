@@ -379,6 +379,7 @@ LAWS = [
 ]
 
 
+@pytest.mark.quick("*-progress-fixed share", "*-silent-no fixed share")
 @pytest.mark.parametrize("law", LAWS, ids=["no fixed share", "fixed share"])
 @pytest.mark.parametrize("progress", [True, False], ids=["progress", "silent"])
 @pytest.mark.parametrize("scheme", EXACT, ids=lambda s: s.name)

@@ -90,6 +90,7 @@ def test_whoever_goes_on_decides_as_if_nothing_had_happened(
         assert tuple(coordinator.handle(entry.event)) == entry.commands
 
 
+@pytest.mark.long
 def test_many_short_lives_keep_no_more_than_one_long_one() -> None:
     scheme = build("auto", WORKERS)
     entries = simulated(scheme, 200)
