@@ -41,11 +41,12 @@ def pytest_collection_modifyitems(
         )
 
 
-@pytest.fixture
+@pytest.fixture(params=[400, pytest.param(2000, marks=pytest.mark.long)])
 def schedules(request: pytest.FixtureRequest) -> int:
-    """How many schedules of faults: 2,000, and 100,000 in a soak."""
+    """How many schedules of faults: 400, 2,000 if long, and 100,000 in a soak."""
     profile = request.config.getoption("--hypothesis-profile")
-    return 100_000 if profile == "soak" else 2000
+    is_many = profile == "soak" and request.param == 2000
+    return 100_000 if is_many else request.param
 
 
 @pytest.fixture(scope="session")

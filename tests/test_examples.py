@@ -17,7 +17,7 @@ def shown(path: Path) -> list[str]:
     return run.stdout.splitlines()
 
 
-@pytest.mark.quick("train_in_virtual_time.py", "logistic_regression.py")
+@pytest.mark.quick("train_in_virtual_time.py")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(path: Path) -> None:
     assert shown(path)

@@ -166,7 +166,7 @@ def until(what: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.quick("2-130")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )

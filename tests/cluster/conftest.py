@@ -1,7 +1,7 @@
 """What several files need. Ray is started once, when the first test asks for it.
 
 All tests of this folder are long. `make test` takes one step on Ray and one under MPI,
-in tests/engines/test_doctor.py, and runs what both share in tests/engines/test_remote.py.
+in tests/engines/test_doctor.py, and what both share in tests/engines/test_remote.py.
 """
 
 from collections.abc import Iterator

@@ -560,6 +560,7 @@ SCHEMES = [
 ]
 
 
+@pytest.mark.quick("uncoded", "cyclic*", "clustered*", "everything*")
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.name)
 @given(data=st.data())

@@ -55,6 +55,7 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"TOLD": str(folder / "told")}
 
 
+@pytest.mark.long
 def test_a_probe_measures_the_users_own_job_in_processes_of_its_own(
     folder: Path,
 ) -> None:

@@ -105,6 +105,7 @@ def test_where_memory_cannot_be_reached_nobody_is_near(
     np.testing.assert_array_equal(run.parameters, alone(2, 3))
 
 
+@pytest.mark.long
 def test_children_of_near_workers_send_to_them_as_others_do() -> None:
     engine = Looped(near=True)
     scheme = coded_reduce(6, 2, 0)  # two children of the root, two of each of them
@@ -131,6 +132,7 @@ def test_near_workers_are_let_in_as_a_link_grants_it() -> None:
     np.testing.assert_array_equal(run.parameters, alone(3, 5))
 
 
+@pytest.mark.long
 def test_what_was_read_outlives_a_near_host_which_may_come_back_far() -> None:
     """Then it needs parameters that nobody else had to be sent in that step."""
     engine = Looped(near=True)
@@ -161,6 +163,7 @@ def test_what_was_read_outlives_a_near_host_which_may_come_back_far() -> None:
         engine.close()
 
 
+@pytest.mark.quick("far")
 @pytest.mark.parametrize("before", ["near", "far"])
 def test_who_is_near_when_it_is_back_reads_the_parameters_of_the_step(
     before: str,
@@ -207,6 +210,7 @@ def test_a_message_of_a_worker_that_was_dropped_is_too_late(near: bool) -> None:
         engine.close()
 
 
+@pytest.mark.long
 def test_nothing_is_left_open_when_near_workers_are_gone() -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
@@ -330,6 +334,7 @@ def test_a_host_that_is_lost_while_its_sum_is_on_its_way_is_lost_with_it() -> No
         engine.close()
 
 
+@pytest.mark.long
 def test_a_host_that_is_lost_is_not_let_in_by_what_ends_with_it() -> None:
     """Worker 1 has two sums to send, and is lost with the first on its way."""
     engine = Looped({1: 60.0})
@@ -351,6 +356,7 @@ def test_a_host_that_is_lost_is_not_let_in_by_what_ends_with_it() -> None:
         engine.close()
 
 
+@pytest.mark.long
 def test_a_host_that_is_lost_at_the_start_is_an_error_that_says_so() -> None:
     engine = Looped()
     job = NumpyJob(gradient, 50, "float64")
@@ -377,6 +383,7 @@ def test_a_job_that_cannot_be_made_elsewhere_is_told_with_its_traceback() -> Non
     assert not engine._is_open
 
 
+@pytest.mark.long
 def test_who_is_to_be_asked_next_is_told_so_once() -> None:
     engine = Looped(dict.fromkeys(range(12), 0.02))
     run = train(gradient, np.zeros(50), uncoded(12), steps=2, engine=engine)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,25 @@ def named(schemes: list[Scheme]) -> list[str]:
 # -- exact schemes ---------------------------------------------------------------------
 
 
+def EACH(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test with every exact scheme; one of each kind is quick."""
+    quick = pytest.mark.quick(
+        "4 uncoded",
+        "6 fractional(tolerance=1)",
+        "5 cyclic(tolerance=2)",
+        "6 clustered(clusters=2, tolerance=1)",
+        "6 proportional*",
+        "6 dynamic(clusters=2, tolerance=1)",
+        "6 coded_reduce(children=2, tolerance=1)",
+        "6 two_stage",
+        "5 auto(pieces=3)",
+        "5 everything*",
+        "4 auto(parts=11)",
+    )
+    numbers = range(len(EXACT))
+    return quick(pytest.mark.parametrize("number", numbers, ids=named(EXACT))(test))
+
+
 @dataclass(frozen=True)
 class Trained:
     training: Training[StepReport]
@@ -51,14 +71,14 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained(
-    together: Callable,
-    least_squares: Callable,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> list[Trained]:
-    """Train with every exact scheme, and with workers that are slow now and then."""
+    least_squares: Callable, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], Trained]:
+    """Train with an exact scheme, once, and with workers that are slow now and then."""
     folder = tmp_path_factory.mktemp("traces")
 
-    def run(number: int, scheme: Scheme) -> Trained:
+    @cache
+    def run(number: int) -> Trained:
+        scheme = EXACT[number]
         rng = np.random.default_rng(number)
         fixed = rng.choice([0.0, 0.0, 0.001, 0.006], (STEPS, scheme.workers))
         path = folder / f"{number}.jsonl"
@@ -73,53 +93,49 @@ def trained(
         )
         return Trained(training, path)
 
-    calls = [
-        lambda number=number, scheme=scheme: run(number, scheme)
-        for number, scheme in enumerate(EXACT)
-    ]
-    return together(calls)
+    return run
 
 
-@pytest.mark.parametrize("number", range(len(EXACT)), ids=named(EXACT))
+@EACH
 def test_training_equals_a_single_process(
-    trained: list[Trained], least_squares: Callable, number: int
+    trained: Callable[[int], Trained], least_squares: Callable, number: int
 ) -> None:
     parts = EXACT[number].parts
     alone = single_process(least_squares(), np.zeros(3), parts, steps=STEPS)
-    coded = trained[number].training
+    coded = trained(number).training
     np.testing.assert_allclose(coded.parameters, alone.parameters, rtol=1e-10)
     np.testing.assert_allclose(coded.loss, alone.loss, rtol=1e-10)
 
 
-@pytest.mark.parametrize("number", range(len(EXACT)), ids=named(EXACT))
+@EACH
 def test_a_trace_replays_without_a_difference(
-    trained: list[Trained], number: int
+    trained: Callable[[int], Trained], number: int
 ) -> None:
-    trace = read(trained[number].trace)
+    trace = read(trained(number).trace)
     last = trace.entries[-1]
     assert (len(trace.tail), last.ends_step or last.compares) == (0, True)
     assert replay(trace, EXACT[number]) is None
 
 
-@pytest.mark.parametrize("number", range(len(EXACT)), ids=named(EXACT))
+@EACH
 def test_a_live_run_keeps_the_rules_that_simulated_ones_keep(
-    trained: list[Trained], number: int
+    trained: Callable[[int], Trained], number: int
 ) -> None:
     invariants = Invariants(EXACT[number], Local(open_segments=30).capabilities)
-    for entry in read(trained[number].trace).entries:
+    for entry in read(trained(number).trace).entries:
         invariants(entry.event, entry.commands)
     assert sorted(invariants.ends) == list(range(STEPS))
 
 
+@EACH
 def test_some_workers_were_late_and_all_but_uncoded_did_not_wait_for_them(
-    trained: list[Trained],
+    trained: Callable[[int], Trained], number: int
 ) -> None:
-    for scheme, run in zip(EXACT, trained, strict=True):
-        if isinstance(
-            scheme, CodedScheme
-        ):  # others may ask for nothing that comes late
-            late = any(step.late for step in run.training.steps)
-            assert late == (scheme.tolerance != 0), scheme
+    scheme = EXACT[number]
+    if not isinstance(scheme, CodedScheme):
+        return  # it may ask for nothing that comes late
+    late = any(step.late for step in trained(number).training.steps)
+    assert late == (scheme.tolerance != 0)
 
 
 # -- approximate schemes ---------------------------------------------------------------

@@ -114,14 +114,14 @@ EXACT = [
 ]
 ALL = [cell(*axes) for axes in product(TRACES, CHANGES, KILLS)] + EXACT
 FEW = [  # every change, and every trace; to the bit: tests/torch/test_resume.py
-    cell("older", "the same", "at random"),
     cell("missing", "5 workers", "while writing"),
-    cell("whole", "fractional", "while writing"),
     *(
         pytest.param(cell(*axes), marks=pytest.mark.long)
         for axes in (
             ("missing", "ray", "at random"),
             ("older", "mpi", "while writing"),
+            ("older", "the same", "at random"),
+            ("whole", "fractional", "while writing"),
             ("torn", "11 workers", "at random"),
             ("torn", "dynamic", "while writing"),
         )

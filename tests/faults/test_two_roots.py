@@ -181,6 +181,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.quick("run.json*", "a checkpoint gets*", "a line*", "a step*")
 @pytest.mark.parametrize("moment", BEFORE)
 def test_a_root_that_was_paused_right_before_it_writes_spoils_nothing(
     roots: Any, tmp_path: Path, undisturbed: Path, moment: str

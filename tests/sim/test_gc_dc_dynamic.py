@@ -177,6 +177,7 @@ def test_the_ratios_are_those_of_the_table(
         assert value == pytest.approx(expected, abs=0.01), name
 
 
+@pytest.mark.quick("A")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_better_a_scheme_knows_the_future_the_faster_it_is(
     setting: Setting, tables: dict[str, Table]

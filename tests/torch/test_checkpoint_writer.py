@@ -511,6 +511,7 @@ def halting(parent: subprocess.Popen[str], shelf: Shelf, tmp_path: Path) -> Halt
     return run
 
 
+@pytest.mark.long
 def test_a_process_that_ends_does_not_wait_for_a_disk_that_hangs(
     halting: Halting, shelf: Shelf
 ) -> None:
@@ -671,6 +672,7 @@ def kill() -> Iterator[Kill]:
         parent.stdin.close()
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_there_is_a_whole_newest_and_strays_do_not_pile_up(
     tmp_path: Path, kill: Kill
 ) -> None:

@@ -203,9 +203,6 @@ CASES = [
 
 QUICK = pytest.mark.quick(
     "5 cyclic(tolerance=2) float64",
-    "8 dynamic*",
-    "6 coded_reduce(children=2, tolerance=1) float64",
-    "6 two_stage float64",
     "5 auto(pieces=3) float64",
     "6 clustered(clusters=2, tolerance=1) float32",
     "8 fractional(tolerance=1) float64",

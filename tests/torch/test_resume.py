@@ -283,7 +283,6 @@ def photograph_writing(patch: pytest.MonkeyPatch, photos: Photos) -> None:
     patch.setattr(checkpoint, "_remove", removed)
 
 
-@pytest.mark.usefixtures("stories")  # those of the end are told meanwhile
 def test_a_run_that_nobody_stops_is_all_there(whole: Whole) -> None:
     check_record(whole.folder)
     assert whole.outcome[0] == TOTAL

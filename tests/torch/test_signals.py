@@ -858,6 +858,7 @@ def be_root(folder: Path, moment: str) -> None:
     print(*engine.lives, flush=True)
 
 
+@pytest.mark.long
 def test_a_warning_to_all_processes_of_a_job_ends_none_of_them(
     tmp_path: Path, whole: tuple[object, ...]
 ) -> None:
@@ -906,7 +907,7 @@ def test_the_watcher_in_the_documents_warns_the_root(tmp_path: Path) -> None:
     assert heard == [signal.SIGUSR1]
 
 
-@pytest.mark.quick("trap")
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 143)], ids=["exec", "trap"])
 def test_the_batch_scripts_in_the_documents_pass_the_warning_on(
     tmp_path: Path, number: int, code: int

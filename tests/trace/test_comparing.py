@@ -126,6 +126,7 @@ def test_it_is_written_at_once_unless_a_later_step_has_begun(path: Path) -> None
     assert trace.tail[-1] == Entry(late, ())
 
 
+@pytest.mark.long
 def test_a_file_cut_at_any_byte_reads_back(path: Path) -> None:
     """The comparison of the last step is there, or torn off; its step is there."""
     entries = record(path)

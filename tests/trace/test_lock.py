@@ -328,6 +328,7 @@ def test_of_two_takers_one_stays_on_a_disk_without_kernel_locks(
         winners[0].do("close")
 
 
+@pytest.mark.long
 def test_without_kernel_locks_a_killed_root_is_found_out_by_watching(
     root: Callable[[], Root], tmp_path: Path
 ) -> None:
@@ -354,6 +355,7 @@ def test_a_lock_of_another_host_is_watched(tmp_path: Path) -> None:
         assert time.monotonic() - begun >= QUICK["stale"]  # by the clock it counts on
 
 
+@pytest.mark.quick("2100")
 @pytest.mark.parametrize("year", [1980, 2100])
 def test_clocks_that_differ_neither_kill_nor_save_a_root(
     root: Callable[[], Root], tmp_path: Path, year: int
