@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -83,7 +84,18 @@ CASES = [
     Case(fractional(4, 1), corrupt_all, late={1: 0.02}),
     Case(cyclic(5, 2), corrupt_all, late={3: 0.02, 4: 0.02}),
 ]
-NUMBERS = pytest.mark.parametrize("number", range(len(CASES)), ids=map(str, CASES))
+NUMBERED = pytest.mark.parametrize("number", range(len(CASES)), ids=map(str, CASES))
+QUICK = pytest.mark.quick(
+    "4 uncoded",
+    "5 cyclic(tolerance=2)",
+    "6 clustered(clusters=2, tolerance=1)",
+    "6 heterogeneous*",
+    "6 coded_reduce(children=2, tolerance=1)",
+    "6 two_stage",
+    "5 auto(pieces=3)",
+    "9 cyclic*, long",
+    "4 fractional*, corrupted",
+)
 
 
 def model(size: int) -> Gradient:
@@ -107,10 +119,13 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def runs(together: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Run]:
+    """Run a case, once."""
     folder = tmp_path_factory.mktemp("traces")
 
-    def run(number: int, case: Case) -> Run:
+    @cache
+    def run(number: int) -> Run:
+        case = CASES[number]
         faults, path = case.faults(FaultPlan()), folder / f"{number}.jsonl"
         fixed = np.zeros((1, case.scheme.workers))
         for worker, seconds in case.late.items():
@@ -127,15 +142,15 @@ def runs(together: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[R
         )
         return Run(training, faults, path)
 
-    calls = [lambda n=n, case=case: run(n, case) for n, case in enumerate(CASES)]
-    return together(calls)
+    return run
 
 
-@NUMBERS
+@QUICK
+@NUMBERED
 def test_a_replay_gives_the_same_numbers_to_the_last_bit(
-    runs: list[Run], number: int, tmp_path: Path
+    run_of: Callable[[int], Run], number: int, tmp_path: Path
 ) -> None:
-    case, run, again = CASES[number], runs[number], tmp_path / "again.jsonl"
+    case, run, again = CASES[number], run_of(number), tmp_path / "again.jsonl"
     assert run.faults.all_fired, (run.faults.planned, run.faults.fired)
     training = train(
         model(case.size),
@@ -152,10 +167,11 @@ def test_a_replay_gives_the_same_numbers_to_the_last_bit(
 
 
 def test_what_is_replayed_is_not_what_would_happen_here_by_itself(
-    runs: list[Run],
+    run_of: Callable[[int], Run],
 ) -> None:
     """So that being equal to the last bit means something."""
-    case, run = next((c, r) for c, r in zip(CASES, runs, strict=True) if c.size == LONG)
+    [number] = (n for n, case in enumerate(CASES) if case.size == LONG)
+    case, run = CASES[number], run_of(number)
     by_itself = train(
         model(LONG), np.zeros(LONG), case.scheme, steps=STEPS, engine=Here()
     )
@@ -163,8 +179,10 @@ def test_what_is_replayed_is_not_what_would_happen_here_by_itself(
     assert by_itself.parameters.tobytes() != run.training.parameters.tobytes()
 
 
-def test_all_kinds_of_events_are_replayed(runs: list[Run]) -> None:
-    kinds = {type(e.event).__name__ for run in runs for e in read(run.trace).entries}
+@pytest.mark.long
+def test_all_kinds_of_events_are_replayed(run_of: Callable[[int], Run]) -> None:
+    traces = [read(run_of(number).trace) for number in range(len(CASES))]
+    kinds = {type(e.event).__name__ for trace in traces for e in trace.entries}
     assert kinds == {
         "StepStarted", "Progressed", "MessageArrived", "MessageFailed", "WorkerLost",
         "WorkerJoined", "TimerFired", "MessagesCompared",
@@ -283,9 +301,9 @@ def trace() -> Trace:
 
 
 def test_a_trace_may_be_given_as_it_was_read_or_by_its_file(
-    runs: list[Run], trace: Trace
+    run_of: Callable[[int], Run], trace: Trace
 ) -> None:
-    path, scheme = runs[0].trace, CASES[0].scheme
+    path, scheme = run_of(0).trace, CASES[0].scheme
     for given in (path, str(path), read(path)):
         engine = Replayed(given)
         assert engine.name == "replayed"

@@ -58,6 +58,8 @@ PADDING = 1 << 24  # bytes; writing as many takes long enough to be seen
 OURS = str(Path(cg.__file__).parents[1])  # what other processes import, too
 
 
+pytestmark = pytest.mark.long  # resuming without processes: tests/torch/test_resume.py
+
 # -- the matrix ------------------------------------------------------------------------
 
 TRACES = ("whole", "missing", "torn", "older")
@@ -114,18 +116,13 @@ EXACT = [
 ]
 ALL = [cell(*axes) for axes in product(TRACES, CHANGES, KILLS)] + EXACT
 FEW = [  # every change, and every trace; to the bit: tests/torch/test_resume.py
+    cell("missing", "ray", "at random"),
+    cell("older", "mpi", "while writing"),
+    cell("older", "the same", "at random"),
     cell("missing", "5 workers", "while writing"),
-    *(
-        pytest.param(cell(*axes), marks=pytest.mark.long)
-        for axes in (
-            ("missing", "ray", "at random"),
-            ("older", "mpi", "while writing"),
-            ("older", "the same", "at random"),
-            ("whole", "fractional", "while writing"),
-            ("torn", "11 workers", "at random"),
-            ("torn", "dynamic", "while writing"),
-        )
-    ),
+    cell("torn", "11 workers", "at random"),
+    cell("whole", "fractional", "while writing"),
+    cell("torn", "dynamic", "while writing"),
 ]
 
 
