@@ -16,8 +16,8 @@ from codedgrad.advise.plan.candidates import (
 )
 from codedgrad.advise.plan.planner import settle
 from codedgrad.advise.plan.search import Priced
-from codedgrad.advise.plan.seen import best_share, seen_in
 from codedgrad.advise.plan.sources import drawn, resized, source_of_delays
+from codedgrad.advise.plan.worker_seconds import best_share, seen_in
 from codedgrad.advise.probe.probe import Probe, write_probe
 from codedgrad.codes.bounds import clairvoyant
 from codedgrad.delays import (

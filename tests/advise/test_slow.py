@@ -16,8 +16,8 @@ from codedgrad.advise import (
     said,
 )
 from codedgrad.advise import who_is_slow as judged
+from codedgrad.advise.slow.sentences import for_machines, in_short, rest, rows, sentence
 from codedgrad.advise.slow.slowness import verdicts_on
-from codedgrad.advise.slow.words import for_machines, in_short, rest, rows, sentence
 from codedgrad.delays import Matrix
 
 Noise = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]

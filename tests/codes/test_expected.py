@@ -25,7 +25,7 @@ from codedgrad.codes import (
     vertex_graph,
 )
 from codedgrad.codes.decoders import Fixed, LeastSquares, OneStep
-from codedgrad.codes.expected import least_squares
+from codedgrad.codes.expected_error import least_squares
 from codedgrad.codes.families.allocation import shares
 from codedgrad.codes.sparse import tidy
 from codedgrad.errors import InvalidCode
@@ -294,7 +294,7 @@ def test_dense_codes_of_many_workers_are_solved_one_by_one(
     heard = np.ones((1, 60), dtype=bool)
     heard[0, 7] = False
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["codedgrad.codes.expected"], "_LARGEST", 0)
+        patch.setattr(sys.modules["codedgrad.codes.expected_error"], "_LARGEST", 0)
         alone = least_squares(decoder, heard)
     np.testing.assert_array_equal(alone, decoder.weights(heard))
     together = least_squares(decoder, heard)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.engines.host.stale import Stretches
+from codedgrad.engines.host.changed_stretches import Stretches
 from codedgrad.engines.remote.agent import Agent, Setup
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.remote.transport import (

@@ -7,16 +7,16 @@ import pytest
 
 from codedgrad.core import Assign, Drop, Order, Segment, Upload
 from codedgrad.engines.host.wire import Channel, Give, decode_gives
-from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.host.worker_handle import WorkerHandle
 
 
 class Worker:
-    """The other end of a lane: what has reached it."""
+    """The other end of a handle: what has reached it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self.lane = Lane(3)
-        self.lane.begin(Channel(ours), at=0.0)
+        self.handle = WorkerHandle(3)
+        self.handle.begin(Channel(ours), at=0.0)
         self.channel = Channel(theirs)
 
     def received(self) -> list[Order]:
@@ -24,7 +24,7 @@ class Worker:
         return [give.order for frame in frames for give in decode_gives(frame)]
 
     def close(self) -> None:
-        self.lane.end(at=0.0)
+        self.handle.end(at=0.0)
         self.channel.close()
 
 
@@ -39,120 +39,120 @@ def assign(step: int, id_: int = 0) -> Assign:
     return Assign(step, Segment(id_, 3, (0,), (1.0,)), message=id_ + 1)
 
 
-def give(lane: Lane, *orders: Order, version: int = 0) -> None:
+def give(handle: WorkerHandle, *orders: Order, version: int = 0) -> None:
     for order in orders:
-        lane.give(Give(order, row=0, version=version))
+        handle.give(Give(order, row=0, version=version))
 
 
 def test_orders_reach_an_idle_worker_at_once(worker: Worker) -> None:
-    give(worker.lane, assign(0), assign(0, 2))
+    give(worker.handle, assign(0), assign(0, 2))
     assert worker.received() == [assign(0), assign(0, 2)]
 
 
 def test_orders_of_a_new_step_wait_until_the_worker_has_let_go(worker: Worker) -> None:
-    lane = worker.lane
-    give(lane, assign(0))
-    lane.drop(0)
-    give(lane, assign(1), Upload(1, 3, 5, (0,)))
+    handle = worker.handle
+    give(handle, assign(0))
+    handle.drop(0)
+    give(handle, assign(1), Upload(1, 3, 5, (0,)))
     assert worker.received() == [assign(0), Drop(0, 3)]
-    lane.left(1)
+    handle.left(1)
     assert worker.received() == [assign(1), Upload(1, 3, 5, (0,))]
 
 
 def test_letting_go_before_the_last_order_does_not_count(worker: Worker) -> None:
-    lane = worker.lane
-    give(lane, assign(0))
-    give(lane, assign(0, 2))  # on its way while the worker says it has nothing
-    lane.left(1)
-    give(lane, assign(1))
+    handle = worker.handle
+    give(handle, assign(0))
+    give(handle, assign(0, 2))  # on its way while the worker says it has nothing
+    handle.left(1)
+    give(handle, assign(1))
     assert worker.received() == [assign(0), assign(0, 2)]
-    lane.left(2)
+    handle.left(2)
     assert worker.received() == [assign(1)]
 
 
 def test_orders_stay_in_order_while_some_wait(worker: Worker) -> None:
-    lane = worker.lane
-    give(lane, assign(0))
-    give(lane, assign(1), assign(1, 2))
-    lane.left(1)
-    give(lane, assign(1, 4))
+    handle = worker.handle
+    give(handle, assign(0))
+    give(handle, assign(1), assign(1, 2))
+    handle.left(1)
+    give(handle, assign(1, 4))
     assert worker.received() == [assign(0), assign(1), assign(1, 2), assign(1, 4)]
 
 
 def test_a_step_that_ended_while_its_orders_waited_is_never_seen(
     worker: Worker,
 ) -> None:
-    lane = worker.lane
-    give(lane, assign(0))
-    lane.drop(0)
+    handle = worker.handle
+    give(handle, assign(0))
+    handle.drop(0)
     for step in (1, 2):
-        give(lane, assign(step))
-        lane.drop(step)
-    give(lane, assign(3))
-    lane.left(1)
+        give(handle, assign(step))
+        handle.drop(step)
+    give(handle, assign(3))
+    handle.left(1)
     assert worker.received() == [assign(0), Drop(0, 3), assign(3)]
 
 
 def test_an_idle_worker_is_not_told_to_drop_anything(worker: Worker) -> None:
-    lane = worker.lane
-    give(lane, assign(0))
-    lane.left(1)
-    lane.drop(0)
+    handle = worker.handle
+    give(handle, assign(0))
+    handle.left(1)
+    handle.drop(0)
     assert worker.received() == [assign(0)]
 
 
 def test_the_version_in_hand_is_that_of_the_orders_sent(worker: Worker) -> None:
-    lane = worker.lane
-    give(lane, assign(0), version=4)
-    give(lane, assign(1), version=5)  # waits
-    assert (lane.in_hand, lane.version) == (0, 4)
-    lane.left(1)
-    assert (lane.in_hand, lane.version) == (1, 5)
-    lane.left(2)
-    assert lane.in_hand is None
+    handle = worker.handle
+    give(handle, assign(0), version=4)
+    give(handle, assign(1), version=5)  # waits
+    assert (handle.in_hand, handle.version) == (0, 4)
+    handle.left(1)
+    assert (handle.in_hand, handle.version) == (1, 5)
+    handle.left(2)
+    assert handle.in_hand is None
 
 
 def test_a_new_life_has_nothing_in_hand_and_nothing_waiting(worker: Worker) -> None:
-    lane = worker.lane
-    give(lane, assign(0))
-    give(lane, assign(1))
-    lane.end(at=1.0)
+    handle = worker.handle
+    give(handle, assign(0))
+    give(handle, assign(1))
+    handle.end(at=1.0)
     ours, theirs = socket.socketpair()
-    lane.begin(Channel(ours), at=1.0)
+    handle.begin(Channel(ours), at=1.0)
     successor = Channel(theirs)
-    lane.left(0)
-    give(lane, assign(2))
-    assert lane.life == 2
+    handle.left(0)
+    give(handle, assign(2))
+    assert handle.life == 2
     frames = successor.receive()
     assert [g.order for f in frames for g in decode_gives(f)] == [assign(2)]
     successor.close()
 
 
 def test_orders_for_nobody_are_harmless(worker: Worker) -> None:
-    worker.lane.end(at=1.0)
-    give(worker.lane, assign(0))
-    worker.lane.drop(0)
+    worker.handle.end(at=1.0)
+    give(worker.handle, assign(0))
+    worker.handle.drop(0)
 
 
-def live(lane: Lane, seconds: float) -> float:
+def live(handle: WorkerHandle, seconds: float) -> float:
     """Let a life last so long; return the pause after it."""
     ours, theirs = socket.socketpair()
     theirs.close()
-    lane.begin(Channel(ours), at=100.0)
-    lane.end(at=100.0 + seconds)
-    return lane.back_off
+    handle.begin(Channel(ours), at=100.0)
+    handle.end(at=100.0 + seconds)
+    return handle.back_off
 
 
 def test_pauses_between_short_lives_double_up_to_half_a_minute() -> None:
-    lane = Lane(0)
-    pauses = [live(lane, 0.5) for _ in range(12)]
+    handle = WorkerHandle(0)
+    pauses = [live(handle, 0.5) for _ in range(12)]
     doubled = [0.1 * 2**i for i in range(9)]  # to 25.6
     assert pauses == pytest.approx([0.0, *doubled, 30.0, 30.0])
 
 
 def test_after_a_long_life_there_is_no_pause() -> None:
-    lane = Lane(0)
+    handle = WorkerHandle(0)
     for _ in range(5):
-        live(lane, 0.5)
-    assert live(lane, 11.0) == 0.0
-    assert live(lane, 0.5) == pytest.approx(0.1)
+        live(handle, 0.5)
+    assert live(handle, 11.0) == 0.0
+    assert live(handle, 0.5) == pytest.approx(0.1)

@@ -16,7 +16,7 @@ from codedgrad.sim import Machine, Simulator, Step
 from codedgrad.sim.arrays.codes import Outcome
 from codedgrad.sim.events import run_events
 from codedgrad.testing import Schedule, SimulatedFault, check_scheme, draw, run, shrink
-from codedgrad.testing.troubled import Troubled
+from codedgrad.testing.faulty_simulator import Troubled
 from codedgrad.trace import Entry, Header, Trace, replay
 
 N, C, STEPS = 8, 8, 30

@@ -42,7 +42,7 @@ from codedgrad.schemes import (
 from codedgrad.schemes.coded_reduce.seating import Seating, deal, with_the_absent_last
 from codedgrad.sim import Machine, Simulator, record
 from codedgrad.testing import Invariants, Schedule, SimulatedFault, check_scheme, run
-from codedgrad.testing.troubled import Troubled
+from codedgrad.testing.faulty_simulator import Troubled
 from codedgrad.trace import replay
 
 from ..tree_oracle import delivers

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codedgrad.codes import Code
-from codedgrad.codes.expected import expected
+from codedgrad.codes.expected_error import expected
 from codedgrad.codes.families.heterogeneous import weighed
 from codedgrad.core import History, Scheme
 from codedgrad.delays import Delays, ShiftedExponential, Times

@@ -37,7 +37,7 @@ from codedgrad.schemes.cover import decode_rows
 from codedgrad.schemes.stop_rules import Decodable, Threshold, Within
 from codedgrad.schemes.two_stage.block_codes import Cyclic, Repeated, cyclic_rows
 from codedgrad.schemes.two_stage.matching import even, shared_out, staffed
-from codedgrad.schemes.two_stage.past import filled
+from codedgrad.schemes.two_stage.past_times import filled
 from codedgrad.sim import Machine, Simulator, compare
 from codedgrad.testing import Invariants, check_scheme
 from codedgrad.testing.faults import attack

@@ -47,7 +47,7 @@ from codedgrad.testing import (
     draw,
     run,
 )
-from codedgrad.testing.troubled import KINDS, Troubled
+from codedgrad.testing.faulty_simulator import KINDS, Troubled
 from codedgrad.trace import (
     Entry,
     Header,

@@ -6,9 +6,10 @@ who is slow in a run, a trace or a recording (`read_paces`), a `Watcher` while i
 """
 
 from codedgrad.advise.plan.planner import Asked, Planned, plan
+from codedgrad.advise.plan.sentences import Advice, advice_on
 from codedgrad.advise.plan.sources import Source, source_from
-from codedgrad.advise.plan.words import Advice, advice_on
 from codedgrad.advise.probe.probe import Probe, probe, read_probe, write_probe
+from codedgrad.advise.slow.sentences import said
 from codedgrad.advise.slow.slowness import who_is_slow
 from codedgrad.advise.slow.times import (
     SecondsByStep,
@@ -18,7 +19,6 @@ from codedgrad.advise.slow.times import (
 )
 from codedgrad.advise.slow.verdicts import Kind, Slowness, Standing, Verdict
 from codedgrad.advise.slow.watcher import Watcher
-from codedgrad.advise.slow.words import said
 
 __all__ = [
     "Advice",

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codedgrad.advise import Slowness, read_paces, said, who_is_slow
-from codedgrad.advise.slow.words import HEADS, for_machines, rest, rows
+from codedgrad.advise.slow.sentences import HEADS, for_machines, rest, rows
 from codedgrad.cli.echo import WIDTH
 from codedgrad.view.subjects import shown
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from codedgrad.codes import bounds, tree
 from codedgrad.codes.amplification import Amplification, amplification
 from codedgrad.codes.code import Code, Decoding, decode
-from codedgrad.codes.expected import Expected, expected
+from codedgrad.codes.expected_error import Expected, expected
 from codedgrad.codes.families.bernoulli import bernoulli
 from codedgrad.codes.families.clustered import clustered
 from codedgrad.codes.families.cyclic import cyclic
@@ -22,7 +22,7 @@ from codedgrad.codes.families.heterogeneous import heterogeneous
 from codedgrad.codes.families.proportional import proportional
 from codedgrad.codes.families.stochastic import stochastic
 from codedgrad.codes.families.uncoded import uncoded
-from codedgrad.codes.own import from_matrix, from_null_space
+from codedgrad.codes.from_matrix import from_matrix, from_null_space
 from codedgrad.codes.refined import recut, refined
 
 FAMILIES: dict[str, Callable[..., Code]] = {

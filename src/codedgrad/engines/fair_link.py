@@ -32,14 +32,12 @@ from codedgrad.core import (
     Upload,
     WorkerLost,
 )
-from codedgrad.delays import Times
 from codedgrad.engines.engine import Engine, MakeJob
-from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.preemption_notices import PreemptionNotice, notices_of
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.replayed import Replayed
 from codedgrad.errors import InvalidScenario
-from codedgrad.jobs import VectorLayout, WorkerJob
+from codedgrad.jobs import VectorLayout
 from codedgrad.uplink import Credits, Link
 
 
@@ -102,29 +100,13 @@ class Granting:
         return notices_of(self._engine)
 
     def start(
-        self,
-        make: MakeJob,
-        layout: VectorLayout,
-        workers: int,
-        *,
-        faults: FaultPlan | None = None,
-        delays: Times | None = None,
-        parts: int = 1,
-        root: WorkerJob | None = None,
+        self, make: MakeJob, layout: VectorLayout, workers: int, **options: Any
     ) -> None:
         """Start the workers and wait until they are ready."""
         self._credits: Credits[int] = self._link.credits(workers)
         self._rates = self._link.rates(workers)
         self._lines = [deque() for _ in range(workers)]
-        self._engine.start(
-            make,
-            layout,
-            workers,
-            faults=faults,
-            delays=delays,
-            parts=parts,
-            root=root,
-        )
+        self._engine.start(make, layout, workers, **options)
 
     def now(self) -> float:
         """Return the engine's time."""

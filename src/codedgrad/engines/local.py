@@ -35,7 +35,7 @@ from codedgrad.engines.host.nursery_messages import Born, Died, Failed, Prepare
 from codedgrad.engines.host.rows import Rows
 from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.engines.host.wire import Channel, Sent
-from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.errors import EngineFailed, JobFailed
 
 _log = logging.getLogger("codedgrad")
@@ -114,35 +114,36 @@ class Local(Fleet):
             part=delays.part(parts).T.tolist(),
             interrupts=self.capabilities.interrupts_part,
         )
-        self._lanes = self._held.lanes = [Lane(number) for number in range(workers)]
+        self._handles = [WorkerHandle(number) for number in range(workers)]
+        self._held.handles = self._handles
         self._new_nursery()
 
     def _keep(
         self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
     ) -> None:
-        in_hand = {lane.version for lane in self._lanes if lane.in_hand is not None}
+        in_hand = {h.version for h in self._handles if h.in_hand is not None}
         self._version = self._memory.publish(parameters, in_hand, changed)
 
-    def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
+    def _place(self, handle: WorkerHandle, row: int, step: int) -> tuple[int, int]:
         return row, self._version
 
-    def _arrive(self, lane: Lane, sent: Sent) -> None:
-        if self._rows.sent(lane.worker, sent.message, sent.cuts):
-            self._hand_out(lane, sent)
+    def _arrive(self, handle: WorkerHandle, sent: Sent) -> None:
+        if self._rows.sent(handle.worker, sent.message, sent.cuts):
+            self._hand_out(handle, sent)
         else:
-            self._unknown(lane, sent)
+            self._unknown(handle, sent)
 
     def _wait_for_something(self, timeout: float) -> None:
         ready = self._held.selector.select(min(timeout, _NAP))
         if any(key.data is None for key, _ in ready):
             self._hear_nursery()
         for key, mask in ready:
-            lane = key.data
-            if lane is not None:
-                if mask & selectors.EVENT_WRITE and lane.channel is not None:
-                    lane.channel.flush()
-                    self._has_sent(lane)
-                self._hear(lane)
+            handle = key.data
+            if handle is not None:
+                if mask & selectors.EVENT_WRITE and handle.channel is not None:
+                    handle.channel.flush()
+                    self._has_sent(handle)
+                self._hear(handle)
 
     def _new_nursery(self) -> None:
         self._restarts.begin(self.now())
@@ -166,10 +167,10 @@ class Local(Fleet):
                 case Failed(text):
                     raise JobFailed("the job, as it was unpacked", text)
                 case Died(worker, life, code):
-                    lane = self._lanes[worker]
-                    if lane.life == life and lane.channel is not None:
-                        self._hear(lane)  # what it said before
-                        self._lose(lane)
+                    handle = self._handles[worker]
+                    if handle.life == life and handle.channel is not None:
+                        self._hear(handle)  # what it said before
+                        self._lose(handle)
                     self._died(worker, life, code)
         if not children.channel.is_open:
             self._held.selector.unregister(children.channel.link)
@@ -185,36 +186,36 @@ class Local(Fleet):
             )
             self._new_nursery()
 
-    def _spawn(self, lane: Lane) -> None:
-        if lane.channel is not None:
+    def _spawn(self, handle: WorkerHandle) -> None:
+        if handle.channel is not None:
             return
         faults = self._faults.for_workers()
-        channel = self._children.spawn(lane.worker, lane.life + 1, faults)
-        lane.begin(channel, self.now())
-        self._held.selector.register(channel.link, selectors.EVENT_READ, lane)
+        channel = self._children.spawn(handle.worker, handle.life + 1, faults)
+        handle.begin(channel, self.now())
+        self._held.selector.register(channel.link, selectors.EVENT_READ, handle)
 
-    def _forget_channel(self, lane: Lane) -> None:
-        if isinstance(lane.channel, Channel):
-            self._held.selector.unregister(lane.channel.link)
+    def _forget_channel(self, handle: WorkerHandle) -> None:
+        if isinstance(handle.channel, Channel):
+            self._held.selector.unregister(handle.channel.link)
 
-    def _signal(self, lane: Lane, life: int, number: signal.Signals) -> None:
-        if lane.life != life or lane.channel is None:
+    def _signal(self, handle: WorkerHandle, life: int, number: signal.Signals) -> None:
+        if handle.life != life or handle.channel is None:
             return
-        if lane.pid:  # its nursery may have died, and we have not heard of it yet
-            _kill(lane.pid, number)
+        if handle.pid:  # its nursery may have died, and we have not heard of it yet
+            _kill(handle.pid, number)
         else:
-            self._children.signal(lane.worker, life, number)
+            self._children.signal(handle.worker, life, number)
 
-    def _has_sent(self, lane: Lane) -> None:
+    def _has_sent(self, handle: WorkerHandle) -> None:
         """Look out for room in a worker's pipe only while something waits for it."""
-        channel = lane.channel
+        channel = handle.channel
         if not isinstance(channel, Channel):
             return  # it has none
         wanted = selectors.EVENT_READ
         if channel.is_full:
             wanted |= selectors.EVENT_WRITE
         if self._held.selector.get_key(channel.link).events != wanted:
-            self._held.selector.modify(channel.link, wanted, lane)
+            self._held.selector.modify(channel.link, wanted, handle)
 
 
 def _kill(pid: int, number: signal.Signals) -> None:
@@ -228,16 +229,16 @@ class _Resources:
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
         self.children: Children | None = None
-        self.lanes: list[Lane] = []
+        self.handles: list[WorkerHandle] = []
         self.memory: Memory | None = None
         self._owner = os.getpid()
 
     def close(self) -> None:
         if os.getpid() != self._owner:
             return  # a fork of the root: none of this is its own
-        for lane in self.lanes:
-            if lane.channel is not None:
-                lane.channel.close()
+        for handle in self.handles:
+            if handle.channel is not None:
+                handle.channel.close()
         self.selector.close()
         if self.children is not None:
             self.children.close()

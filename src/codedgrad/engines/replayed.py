@@ -28,12 +28,10 @@ from codedgrad.core import (
     Upload,
     WorkerLost,
 )
-from codedgrad.delays import Times
 from codedgrad.engines.engine import MakeJob
-from codedgrad.engines.faults import FaultPlan
 from codedgrad.engines.here import Desk
 from codedgrad.errors import InvalidTrace, ProtocolError
-from codedgrad.jobs import VectorLayout, WorkerJob
+from codedgrad.jobs import VectorLayout
 from codedgrad.trace import Trace, read, read_run
 
 _log = logging.getLogger("codedgrad")
@@ -72,10 +70,8 @@ class Replayed:
         layout: VectorLayout,
         workers: int,
         *,
-        faults: FaultPlan | None = None,
-        delays: Times | None = None,
         parts: int = 1,
-        root: WorkerJob | None = None,
+        **recorded: Any,
     ) -> None:
         """Make the job. Faults and delays are in the trace, not made once more."""
         if self._desk is not None or self._is_closed:

@@ -1,6 +1,6 @@
 """Papers, made anew: setting, table and figure of each, and what was found.
 
-One module a paper, and one line in `PAPERS`.
+One folder a paper, and one line in `PAPERS`.
 """
 
 from codedgrad.papers.coded_reduce import PAPER as _CODED_REDUCE

@@ -13,9 +13,9 @@ from codedgrad.testing.comparing import Comparing
 from codedgrad.testing.everything import Everything
 from codedgrad.testing.examples import EXAMPLES
 from codedgrad.testing.faults import Failure, attack, draw, run, shrink
+from codedgrad.testing.faulty_simulator import Schedule, SimulatedFault
 from codedgrad.testing.gathering import Gathering
 from codedgrad.testing.invariants import Invariants
-from codedgrad.testing.troubled import Schedule, SimulatedFault
 
 __all__ = [
     "EXAMPLES",

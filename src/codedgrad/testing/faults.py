@@ -18,14 +18,14 @@ from msgspec import json, structs
 
 from codedgrad.core import Capabilities, Command, Event, Scheme
 from codedgrad.errors import Violation
-from codedgrad.testing.invariants import Invariants
-from codedgrad.testing.troubled import (
+from codedgrad.testing.faulty_simulator import (
     KINDS,
     PATIENCE,
     Schedule,
     SimulatedFault,
     Troubled,
 )
+from codedgrad.testing.invariants import Invariants
 from codedgrad.trace import Entry, Header, Recorder, Trace, replay
 
 

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from codedgrad.errors import InvalidScenario
-from codedgrad.torch.means import OWN, WRAP, Number, known, shape_of, what
+from codedgrad.torch.loss_divisors import OWN, WRAP, Number, known, shape_of, what
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
 """metric(output, target) -> sum over the samples, or a pair (sum, count)."""

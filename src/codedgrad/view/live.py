@@ -18,8 +18,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from codedgrad.advise.slow.sentences import in_short
 from codedgrad.advise.slow.watcher import Watcher
-from codedgrad.advise.slow.words import in_short
 from codedgrad.core import Record
 
 _LASTING = 3  # steps for which somebody is slow before it is said

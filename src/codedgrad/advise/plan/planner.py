@@ -15,8 +15,8 @@ import numpy as np
 from codedgrad.advise.plan.breakeven import BreakEven, break_even
 from codedgrad.advise.plan.candidates import candidates, pieces_for
 from codedgrad.advise.plan.search import Arena, Search, search
-from codedgrad.advise.plan.seen import numbered
 from codedgrad.advise.plan.sources import Source, drawn, fitted, resized
+from codedgrad.advise.plan.worker_seconds import numbered
 from codedgrad.delays import Delays, Matrix, Replay, Times, draw
 from codedgrad.errors import InvalidOption
 from codedgrad.sim import Machine

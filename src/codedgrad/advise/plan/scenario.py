@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from codedgrad.advise.plan.planner import Planned, Setting
-from codedgrad.advise.plan.words import Advice
+from codedgrad.advise.plan.sentences import Advice
 from codedgrad.delays import Replay, traces, write_matrix
 from codedgrad.errors import InvalidOption
 from codedgrad.trace.files import write_whole

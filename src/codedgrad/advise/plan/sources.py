@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from codedgrad.advise.plan.seen import numbered, seen_in
+from codedgrad.advise.plan.worker_seconds import numbered, seen_in
 from codedgrad.advise.probe.probe import Probe, read_probe
 from codedgrad.delays import Delays, Matrix, build, draw, fit, read_matrix, traces
 from codedgrad.delays.matrix import SHORTEST

@@ -22,7 +22,7 @@ from codedgrad.codes.decoders import (
     LeastSquares,
     Normalised,
 )
-from codedgrad.codes.expected import expected
+from codedgrad.codes.expected_error import expected
 from codedgrad.codes.families.allocation import (
     ALLOCATIONS,
     correlated,

@@ -53,7 +53,7 @@ from codedgrad.engines.host.wire import (
     Told,
     decode_said,
 )
-from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.errors import EngineFailed, InvalidScenario, JobFailed, ProtocolError
 from codedgrad.jobs import DescribesParts, VectorLayout, WorkerJob
 
@@ -91,7 +91,7 @@ class Fleet(ABC):
         )
         self.refused: Counter[str] = Counter()
         self._preload = list(preload)
-        self._lanes: list[Lane] = []
+        self._handles: list[WorkerHandle] = []
         self._pending: deque[Event] = deque()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._planned = 0
@@ -110,14 +110,14 @@ class Fleet(ABC):
     def _prepare_all(
         self, make: MakeJob, workers: int, delays: Times, parts: int
     ) -> None:
-        """Get everything ready for workers; make `_lanes` and `_rows`."""
+        """Get everything ready for workers; make `_handles` and `_rows`."""
 
     @abstractmethod
-    def _spawn(self, lane: Lane) -> None:
+    def _spawn(self, handle: WorkerHandle) -> None:
         """Begin a life of a worker, unless it has one."""
 
     @abstractmethod
-    def _signal(self, lane: Lane, life: int, number: signal.Signals) -> None:
+    def _signal(self, handle: WorkerHandle, life: int, number: signal.Signals) -> None:
         """Send a signal to a worker, unless that life of it is over."""
 
     @abstractmethod
@@ -131,11 +131,11 @@ class Fleet(ABC):
         """
 
     @abstractmethod
-    def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
+    def _place(self, handle: WorkerHandle, row: int, step: int) -> tuple[int, int]:
         """Return a row's number at its worker, and where a step's parameters are."""
 
     @abstractmethod
-    def _arrive(self, lane: Lane, sent: Sent) -> None:
+    def _arrive(self, handle: WorkerHandle, sent: Sent) -> None:
         """See to it that a message of the open step is handed out when it is there."""
 
     @abstractmethod
@@ -152,11 +152,11 @@ class Fleet(ABC):
         """Whether it is not closed."""
 
     @abstractmethod
-    def _has_sent(self, lane: Lane) -> None:
+    def _has_sent(self, handle: WorkerHandle) -> None:
         """Note that something was sent to a worker."""
 
     @abstractmethod
-    def _forget_channel(self, lane: Lane) -> None:
+    def _forget_channel(self, handle: WorkerHandle) -> None:
         """Note that a life of a worker is over."""
 
     # -- what a driver calls ---------------------------------------------------------
@@ -173,7 +173,7 @@ class Fleet(ABC):
         root: WorkerJob | None = None,
     ) -> None:
         """Start the workers and wait until they are ready."""
-        if self._lanes or not self._is_open:
+        if self._handles or not self._is_open:
             raise ProtocolError("an engine is started once")
         self._faults = FaultPlan() if faults is None else faults
         if delays is None:
@@ -196,13 +196,13 @@ class Fleet(ABC):
 
     def _start_all(self) -> None:
         absent = self._faults.first_absent()
-        for lane in self._lanes:
-            if lane.worker in absent:
-                self._pending.append(WorkerLost(lane.worker, 0.0))
+        for handle in self._handles:
+            if handle.worker in absent:
+                self._pending.append(WorkerLost(handle.worker, 0.0))
             else:
-                self._spawn(lane)
+                self._spawn(handle)
         self._same.root(self._root)  # now: workers take longer than this to be ready
-        self._wait(lambda: all(w.is_up for w in self._lanes if w.life), "to start")
+        self._wait(lambda: all(w.is_up for w in self._handles if w.life), "to start")
 
     def now(self) -> float:
         """Return the seconds since the engine was made, without the root's absences."""
@@ -234,27 +234,27 @@ class Fleet(ABC):
     def give(self, order: Order) -> None:
         """Give an order to its worker; never waits for it."""
         worker = order.segment.worker if isinstance(order, Assign) else order.worker
-        lane = self._lanes[worker]
-        if not lane.is_up:
+        handle = self._handles[worker]
+        if not handle.is_up:
             return  # its loss is about to be handed out
         if isinstance(order, Assign):
-            self._strike(lane, order.step)
+            self._strike(handle, order.step)
             row = self._rows.give(order.segment, order.message, order.to)
-            give = Give(order, *self._place(lane, row, order.step))
+            give = Give(order, *self._place(handle, row, order.step))
         elif isinstance(order, Upload):
             self._rows.expect(order.message, worker, order.segments, order.to)
             give = Give(order, gathered=self._rows.gathered(order.gathered))
         else:
             give = Give(order)
-        lane.give(give)
+        handle.give(give)
         if isinstance(order, Drop):
             self._rows.forget(worker)
-        self._has_sent(lane)
+        self._has_sent(handle)
 
     def finish(self, step: int) -> None:
         """Let all workers drop what they have in hand of a step."""
-        for lane in self._lanes:
-            lane.drop(step)
+        for handle in self._handles:
+            handle.drop(step)
         self._clock.unwatch()
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
@@ -287,19 +287,19 @@ class Fleet(ABC):
             # The next life is planned only now, when the coordinator hears of the loss:
             # an order that it has given to this life can then not reach the next one.
             self._rows.forget(event.worker)
-            self._plan_life(self._lanes[event.worker])
+            self._plan_life(self._handles[event.worker])
         stamped: Event = msgspec.structs.replace(event, at=at)
         return stamped
 
     @property
     def lives(self) -> tuple[int, ...]:
         """How many processes each worker number has had."""
-        return tuple(lane.life for lane in self._lanes)
+        return tuple(handle.life for handle in self._handles)
 
     @property
     def pids(self) -> tuple[int, ...]:
         """The process id of every worker; 0 for one that is not there."""
-        return tuple(lane.pid for lane in self._lanes)
+        return tuple(handle.pid for handle in self._handles)
 
     # -- what happens ----------------------------------------------------------------
 
@@ -309,29 +309,29 @@ class Fleet(ABC):
             timeout = min(timeout, self._agenda[0][0] - self.now())
         timeout = min(max(0.0, timeout), LOOK)
         self._clock.wait(timeout)
-        with enough_descriptors(len(self._lanes)):  # workers and nurseries start here
+        with enough_descriptors(len(self._handles)):  # workers and nurseries start here
             self._wait_for_something(timeout)
             while self._agenda and self._agenda[0][0] <= self.now():
                 heapq.heappop(self._agenda)[2]()
 
-    def _hear(self, lane: Lane) -> None:
-        channel = lane.channel
+    def _hear(self, handle: WorkerHandle) -> None:
+        channel = handle.channel
         if channel is None:
             return
         try:
             for frame in channel.receive():
                 for said in self._decoded(frame):
-                    self._take(lane, said)
+                    self._take(handle, said)
         except ProtocolError as error:  # no sense can be made of it any more
-            self._refuse(lane, "nonsense", str(error))
-            self._kill(lane)  # before it has a successor
-            self._lose(lane)
+            self._refuse(handle, "nonsense", str(error))
+            self._kill(handle)  # before it has a successor
+            self._lose(handle)
             return
         except BaseException:  # what else it said is lost: its next life starts clean
-            self._kill(lane)
+            self._kill(handle)
             raise
         if not channel.is_open:
-            self._lose(lane)
+            self._lose(handle)
 
     def _decoded(self, frame: bytes) -> list[Said]:
         try:
@@ -339,38 +339,38 @@ class Fleet(ABC):
         except msgspec.MsgspecError as error:
             raise ProtocolError(f"a frame that is none: {error}") from None
 
-    def _take(self, lane: Lane, said: Said) -> None:
-        worker = lane.worker
+    def _take(self, handle: WorkerHandle, said: Said) -> None:
+        worker = handle.worker
         match said:
             case Ready(pid, host, made):
                 if made is not None:
                     self._same.check(worker, host, made)
-                lane.pid, lane.is_up = pid, True
+                handle.pid, handle.is_up = pid, True
                 if self._started:
                     self._pending.append(WorkerJoined(worker, 0.0))
             case Told(step, segment, done, closed):
-                lane.hand.told(step, segment, done, closed)
+                handle.hand.told(step, segment, done, closed)
                 self._pending.append(
                     Progressed(step, worker, segment, done, closed, 0.0)
                 )
             case Sent():
-                self._sent(lane, said)
+                self._sent(handle, said)
             case Left(taken):
-                lane.left(taken)
-                self._has_sent(lane)
+                handle.left(taken)
+                self._has_sent(handle)
             case Fired(id_):
                 fault = self._faults.note(id_)
                 if fault.kind == "stop":
-                    self._go_on_later(lane, fault.seconds)
-                lane.is_doomed |= fault.kind == "kill"
+                    self._go_on_later(handle, fault.seconds)
+                handle.is_doomed |= fault.kind == "kill"
             case Crashed(step, part, text):
-                self._crashed(lane, step, part, text)
+                self._crashed(handle, step, part, text)
 
-    def _sent(self, lane: Lane, sent: Sent) -> None:
-        worker, length = lane.worker, self._layout.message
+    def _sent(self, handle: WorkerHandle, sent: Sent) -> None:
+        worker, length = handle.worker, self._layout.message
         if sent.size != length:
             reason = f"{sent.size} numbers, {length} were expected"
-            self._refuse(lane, "size", reason)
+            self._refuse(handle, "size", reason)
             if sent.step == self._step:
                 self._rows.refuse(worker, sent.cuts)
             self._pending.append(
@@ -378,37 +378,38 @@ class Fleet(ABC):
             )
             return
         if sent.step > self._step:
-            self._refuse(lane, "step", f"message of step {sent.step}, not yet begun")
+            self._refuse(handle, "step", f"message of step {sent.step}, not yet begun")
             return
         if sent.step == self._step:
-            self._arrive(lane, sent)
+            self._arrive(handle, sent)
         else:
-            self._hand_out(lane, sent)  # late, and noted as such
+            self._hand_out(handle, sent)  # late, and noted as such
 
-    def _hand_out(self, lane: Lane, sent: Sent) -> None:
+    def _hand_out(self, handle: WorkerHandle, sent: Sent) -> None:
         self._pending.append(
             MessageArrived(
-                sent.step, lane.worker, sent.message, sent.cuts, 0.0, sent.finite
+                sent.step, handle.worker, sent.message, sent.cuts, 0.0, sent.finite
             )
         )
 
-    def _unknown(self, lane: Lane, sent: Sent) -> None:
-        self._refuse(lane, "unknown", f"message {sent.message} of unknown sums")
+    def _unknown(self, handle: WorkerHandle, sent: Sent) -> None:
+        self._refuse(handle, "unknown", f"message {sent.message} of unknown sums")
 
-    def _refuse(self, lane: Lane, kind: str, reason: str) -> None:
+    def _refuse(self, handle: WorkerHandle, kind: str, reason: str) -> None:
         self.refused[kind] += 1
-        _log.warning("worker %d sent what is refused: %s", lane.worker, reason)
+        _log.warning("worker %d sent what is refused: %s", handle.worker, reason)
 
-    def _crashed(self, lane: Lane, step: int, part: int, text: str) -> None:
+    def _crashed(self, handle: WorkerHandle, step: int, part: int, text: str) -> None:
         if step < 0:
-            where = f"worker {lane.worker}, while it was set up"
+            where = f"worker {handle.worker}, while it was set up"
             fatal = not self._started or self._is_joining
         elif part < 0:
-            where, fatal = f"worker {lane.worker}, in its loop; please report it", True
+            where = f"worker {handle.worker}, in its loop; please report it"
+            fatal = True
         else:
             # One crash may be the host's fault: it is a loss, and plans replace lost
             # workers. A second one at the same part of a step is the job's fault.
-            where = f"worker {lane.worker}, step {step}, part {part}"
+            where = f"worker {handle.worker}, step {step}, part {part}"
             fatal = (step, part) in self._crashes
             self._crashes.add((step, part))
         if fatal:
@@ -417,20 +418,20 @@ class Fleet(ABC):
 
     # -- births and deaths -----------------------------------------------------------
 
-    def _lose(self, lane: Lane) -> None:
-        if lane.channel is None:
+    def _lose(self, handle: WorkerHandle) -> None:
+        if handle.channel is None:
             return
-        self._forget_channel(lane)
-        was_up = lane.is_up
-        worker, life, part = lane.worker, lane.life, lane.hand.part
-        verdict = self._deaths.lost(worker, life, part, lane.is_doomed)
-        lane.end(self.now())
+        self._forget_channel(handle)
+        was_up = handle.is_up
+        worker, life, part = handle.worker, handle.life, handle.hand.part
+        verdict = self._deaths.lost(worker, life, part, handle.is_doomed)
+        handle.end(self.now())
         if was_up and self._started:
-            self._pending.append(WorkerLost(lane.worker, 0.0))
+            self._pending.append(WorkerLost(handle.worker, 0.0))
         elif self._started:
-            self._plan_life(lane)
+            self._plan_life(handle)
         else:
-            problem = f"worker {lane.worker} died while it was set up"
+            problem = f"worker {handle.worker} died while it was set up"
             raise EngineFailed(problem, "looking for what kills it: memory, perhaps")
         self._judge(verdict)
 
@@ -482,54 +483,54 @@ class Fleet(ABC):
             return ""
         return f" ({self._root.describe(part, step)})"
 
-    def _kill(self, lane: Lane) -> None:
+    def _kill(self, handle: WorkerHandle) -> None:
         """Kill a worker on purpose: no part is to blame."""
-        if lane.channel is not None:  # or its next life would count as killed
-            self._signal(lane, lane.life, signal.SIGKILL)
-            lane.is_doomed = True
+        if handle.channel is not None:  # or its next life would count as killed
+            self._signal(handle, handle.life, signal.SIGKILL)
+            handle.is_doomed = True
 
-    def _plan_life(self, lane: Lane) -> None:
+    def _plan_life(self, handle: WorkerHandle) -> None:
         def live() -> None:
-            if not self._faults.stays_away(lane.worker, self._step):
-                self._spawn(lane)
+            if not self._faults.stays_away(handle.worker, self._step):
+                self._spawn(handle)
 
-        self._plan(lane.back_off, live)
+        self._plan(handle.back_off, live)
 
-    def _strike(self, lane: Lane, step: int) -> None:
+    def _strike(self, handle: WorkerHandle, step: int) -> None:
         """Stop or kill a worker, if that is planned for a step."""
         if not self._faults.planned:
             return
-        for fault in self._faults.due("stop", step, lane.worker):
+        for fault in self._faults.due("stop", step, handle.worker):
             self._faults.note(fault.id)
-            self._signal(lane, lane.life, signal.SIGSTOP)
-            self._go_on_later(lane, fault.seconds)
-        for fault in self._faults.due("kill", step, lane.worker):
+            self._signal(handle, handle.life, signal.SIGSTOP)
+            self._go_on_later(handle, fault.seconds)
+        for fault in self._faults.due("kill", step, handle.worker):
             self._faults.note(fault.id)
-            self._kill(lane)
+            self._kill(handle)
 
-    def _go_on_later(self, lane: Lane, seconds: float) -> None:
-        life = lane.life
-        self._plan(seconds, lambda: self._signal(lane, life, signal.SIGCONT))
+    def _go_on_later(self, handle: WorkerHandle, seconds: float) -> None:
+        life = handle.life
+        self._plan(seconds, lambda: self._signal(handle, life, signal.SIGCONT))
 
     def _membership(self, step: int) -> None:
         """Let workers leave and join as planned for a step, and wait until they did."""
         for fault in self._faults.due("leave", step):
-            self._leave(self._lanes[fault.worker])
+            self._leave(self._handles[fault.worker])
             self._faults.note(fault.id)
         for fault in self._faults.due("join", step):
-            self._join(self._lanes[fault.worker])
+            self._join(self._handles[fault.worker])
             self._faults.note(fault.id)
 
-    def _leave(self, lane: Lane) -> None:
-        self._kill(lane)
-        self._wait(lambda: lane.channel is None, "to leave")
+    def _leave(self, handle: WorkerHandle) -> None:
+        self._kill(handle)
+        self._wait(lambda: handle.channel is None, "to leave")
 
-    def _join(self, lane: Lane) -> None:
-        if lane.is_doomed:
-            self._wait(lambda: lane.channel is None, "to end")
+    def _join(self, handle: WorkerHandle) -> None:
+        if handle.is_doomed:
+            self._wait(lambda: handle.channel is None, "to end")
         self._is_joining = True
-        self._spawn(lane)
-        self._wait(lambda: lane.is_up, "to join")
+        self._spawn(handle)
+        self._wait(lambda: handle.is_up, "to join")
         self._is_joining = False
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:

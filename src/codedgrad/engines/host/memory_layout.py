@@ -32,8 +32,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from codedgrad.engines.host.changed_stretches import Stale
 from codedgrad.engines.host.shared_memory import Shared, nameless
-from codedgrad.engines.host.stale import Stale
 from codedgrad.errors import InvalidScenario
 from codedgrad.jobs import VectorLayout
 

@@ -2,7 +2,8 @@
 
 One thread computes. The other takes orders, also during a part, so that a cut or a
 drop is known at once; a part under way is finished, and merged only if it is still
-wanted. All engines run this loop; what differs is where rows and parameters are.
+wanted. Every worker process runs this loop, whatever its engine; what differs is where
+rows and parameters are.
 
 1. The first part of a segment is written straight into its row, and where the segment
    is never cut all others are added to it there: if one is abandoned the row counts for

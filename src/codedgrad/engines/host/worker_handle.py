@@ -39,7 +39,7 @@ class Line(Protocol):
         ...
 
 
-class Lane:
+class WorkerHandle:
     """One worker number.
 
     Attributes:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.engines.host.changed_stretches import Stretches
 from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.stale import Stretches
 from codedgrad.engines.mpi.link import BODY, CARRIED, FETCHED, MpiLink
 from codedgrad.engines.mpi.messages import (
     Alert,

@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.engines.host.changed_stretches import Stretches, pack
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS
 from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.stale import Stretches, pack
 from codedgrad.engines.mpi.link import BODY, FETCHED, MpiLink
 from codedgrad.engines.mpi.messages import (
     Alert,

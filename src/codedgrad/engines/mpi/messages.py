@@ -7,8 +7,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from codedgrad.engines.host.changed_stretches import Stretches
 from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.stale import Stretches
 from codedgrad.engines.remote.agent import Near
 
 

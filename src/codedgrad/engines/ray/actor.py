@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.engines.host.stale import Stretches, unpack
+from codedgrad.engines.host.changed_stretches import Stretches, unpack
 from codedgrad.engines.optional_libraries import extra
 from codedgrad.engines.remote.agent import Agent, Near
 

@@ -28,8 +28,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.engines.host.changed_stretches import Stretches, pack
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS
-from codedgrad.engines.host.stale import Stretches, pack
 from codedgrad.engines.preemption_notices import PreemptionNotice
 from codedgrad.engines.ray.actor import GROUPS, Box, Host, Item, Met
 from codedgrad.engines.ray.cluster import Cluster, options

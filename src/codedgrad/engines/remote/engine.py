@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from codedgrad.core import ROOT, Assign, Drop, Order
 from codedgrad.delays import Times
 from codedgrad.engines.engine import MakeJob
+from codedgrad.engines.host.changed_stretches import Stale
 from codedgrad.engines.host.fleet import Fleet
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, Memory, MemoryShape
 from codedgrad.engines.host.nearby import Where
@@ -40,9 +41,8 @@ from codedgrad.engines.host.nursery_messages import (
     Spawn,
 )
 from codedgrad.engines.host.shared_memory import Shared
-from codedgrad.engines.host.stale import Stale
 from codedgrad.engines.host.wire import Give, Sent
-from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.engines.remote.agent import (
     Gives,
     Heard,
@@ -98,7 +98,7 @@ class _AgentLine:
         self.is_open = False
 
 
-class _FarLane(Lane):
+class _FarHandle(WorkerHandle):
     """A worker whose parameters are brought to it when it has time for a step.
 
     A late worker is then sent once all that has changed since, and not every version.
@@ -146,7 +146,7 @@ class _Trip:
     """A sum that is to go somewhere."""
 
     key: int
-    lane: _FarLane
+    handle: _FarHandle
     life: int
     sent: Sent
     to: int
@@ -154,7 +154,7 @@ class _Trip:
     @property
     def sender(self) -> int:
         """The worker whose sum it is."""
-        return self.lane.worker
+        return self.handle.worker
 
 
 class Remote(Fleet):
@@ -198,7 +198,7 @@ class Remote(Fleet):
     def close(self) -> None:
         """End all agents and their workers."""
         self._end()
-        if self._lanes:
+        if self._handles:
             self._rows.begin()  # sums of the last step are in memory of others
 
     @property
@@ -223,14 +223,14 @@ class Remote(Fleet):
         self._stale = Stale(self._layout.parameters)  # by (agent, slot)
         setup = msgspec.msgpack.encode(Setup(prepare, sys.path, self._publish_here()))
         self._rows: FarRows = FarRows(self._layout, places, inbox)
-        self._lanes = [_FarLane(number, self._deliver) for number in range(workers)]
+        self._handles = [_FarHandle(number, self._deliver) for number in range(workers)]
         self._transport.open(setup, workers)
         self._wait(lambda: all(self._far(w).has_agent for w in range(workers)), "")
 
-    def _far(self, worker: int) -> _FarLane:
-        lane = self._lanes[worker]
-        assert isinstance(lane, _FarLane)
-        return lane
+    def _far(self, worker: int) -> _FarHandle:
+        handle = self._handles[worker]
+        assert isinstance(handle, _FarHandle)
+        return handle
 
     # -- orders ----------------------------------------------------------------------
 
@@ -249,11 +249,11 @@ class Remote(Fleet):
     def _keep(
         self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
     ) -> None:
-        lanes = [self._far(lane.worker) for lane in self._lanes]
-        near = [lane for lane in lanes if lane.has_parameters]
+        handles = [self._far(handle.worker) for handle in self._handles]
+        near = [handle for handle in handles if handle.has_parameters]
         may_come = self._transport.restarts and ROOT in self._held
         if near or may_come:  # whoever comes in the midst of the step may be near
-            in_hand = {lane.version for lane in near if lane.in_hand is not None}
+            in_hand = {handle.version for handle in near if handle.in_hand is not None}
             self._version = self._held[ROOT].publish(parameters, in_hand, changed)
         elif ROOT in self._held:
             self._held[ROOT].pass_over(changed)
@@ -264,51 +264,51 @@ class Remote(Fleet):
         stretches = self._stale.take((worker, slot))
         self._transport.deliver(worker, slot, stretches)
 
-    def _place(self, lane: Lane, row: int, step: int) -> tuple[int, int]:
-        far = self._far(lane.worker)
+    def _place(self, handle: WorkerHandle, row: int, step: int) -> tuple[int, int]:
+        far = self._far(handle.worker)
         version = self._version if far.has_parameters else far.slot(step)
         return self._rows.place(row), version
 
-    def _spawn(self, lane: Lane) -> None:
-        if lane.channel is not None or not self._far(lane.worker).has_agent:
+    def _spawn(self, handle: WorkerHandle) -> None:
+        if handle.channel is not None or not self._far(handle.worker).has_agent:
             return  # its agent's coming will be heard of
-        life = lane.life + 1
-        lane.begin(_AgentLine(self._transport, lane.worker, life), self.now())
-        spawn = Spawn(lane.worker, life, self._faults.for_workers())
-        self._transport.send(lane.worker, encode_down(spawn))
+        life = handle.life + 1
+        handle.begin(_AgentLine(self._transport, handle.worker, life), self.now())
+        spawn = Spawn(handle.worker, life, self._faults.for_workers())
+        self._transport.send(handle.worker, encode_down(spawn))
 
-    def _signal(self, lane: Lane, life: int, number: signal.Signals) -> None:
-        if lane.life == life and lane.channel is not None:
-            told = Signal(lane.worker, life, number, lane.pid)
-            self._transport.send(lane.worker, encode_down(told))
+    def _signal(self, handle: WorkerHandle, life: int, number: signal.Signals) -> None:
+        if handle.life == life and handle.channel is not None:
+            told = Signal(handle.worker, life, number, handle.pid)
+            self._transport.send(handle.worker, encode_down(told))
 
-    def _has_sent(self, lane: Lane) -> None:
+    def _has_sent(self, handle: WorkerHandle) -> None:
         """Nothing to see to: a transport takes whatever it is given."""
 
-    def _forget_channel(self, lane: Lane) -> None:
-        self._call_off(lane.worker)
+    def _forget_channel(self, handle: WorkerHandle) -> None:
+        self._call_off(handle.worker)
 
     def _call_off(self, worker: int) -> None:
         for port in self._ports.values():
-            port.clear(lambda trip: trip.lane.worker != worker)
+            port.clear(lambda trip: trip.handle.worker != worker)
 
     # -- sums ------------------------------------------------------------------------
 
-    def _arrive(self, lane: Lane, sent: Sent) -> None:
-        if not self._rows.is_asked(lane.worker, sent.message, sent.cuts):
-            self._unknown(lane, sent)
+    def _arrive(self, handle: WorkerHandle, sent: Sent) -> None:
+        if not self._rows.is_asked(handle.worker, sent.message, sent.cuts):
+            self._unknown(handle, sent)
             return
         if self._rows.is_there(sent.message) or self._rows.is_dropped(sent.cuts):
-            self._hand_out(lane, sent)  # once more; or too late, and nobody's concern
+            self._hand_out(handle, sent)  # once more; or too late, and nobody's concern
             return
         to = self._rows.target(sent.message)
         if to is None:
             return  # to somebody who is gone; the coordinator knows, or soon will
-        if to == ROOT and self._link is None and self._far(lane.worker).rows:
-            self._read(self._far(lane.worker), sent)
+        if to == ROOT and self._link is None and self._far(handle.worker).rows:
+            self._read(self._far(handle.worker), sent)
             return
         self._keys += 1
-        trip = _Trip(self._keys, self._far(lane.worker), lane.life, sent, to)
+        trip = _Trip(self._keys, self._far(handle.worker), handle.life, sent, to)
         self._port(to).put(trip)
         self._admit(to)
 
@@ -319,7 +319,7 @@ class Remote(Fleet):
     def _port(self, to: int) -> Port[_Trip]:
         if to not in self._ports:
             shared = self._link if to == ROOT else None
-            workers = len(self._lanes)
+            workers = len(self._handles)
             pace = Pace() if to == ROOT else self._pace
             self._ports[to] = FairPort(shared, workers) if shared else Port(pace=pace)
         return self._ports[to]
@@ -346,23 +346,23 @@ class Remote(Fleet):
         if rows and trip.to != ROOT:
             room = self._rows.room(trip.to)
         self._trips[trip.key] = trip, rows, room
-        worker = trip.lane.worker
+        worker = trip.handle.worker
         if not rows:
             self._come(trip.key, ())
-        elif trip.to == ROOT and trip.lane.rows:
-            self._come(trip.key, self._lent(trip.lane, rows))
+        elif trip.to == ROOT and trip.handle.rows:
+            self._come(trip.key, self._lent(trip.handle, rows))
         elif trip.to == ROOT:
             self._transport.fetch(worker, trip.key, places)
         else:
             self._transport.carry(worker, trip.key, places, trip.to, room)
 
-    def _read(self, lane: _FarLane, sent: Sent) -> None:
+    def _read(self, handle: _FarHandle, sent: Sent) -> None:
         """Take in a sum that need not come."""
-        self._take_in_here(lane, sent, self._lent(lane, self._rows.of(sent.cuts)))
+        self._take_in_here(handle, sent, self._lent(handle, self._rows.of(sent.cuts)))
 
-    def _lent(self, lane: _FarLane, rows: tuple[int, ...]) -> _Terms:
-        assert lane.rows is not None
-        return tuple(lane.rows.row(self._rows.place(row)) for row in rows)
+    def _lent(self, handle: _FarHandle, rows: tuple[int, ...]) -> _Terms:
+        assert handle.rows is not None
+        return tuple(handle.rows.row(self._rows.place(row)) for row in rows)
 
     def _come(self, key: int, terms: _Terms | None) -> None:
         """Take note of a sum that has come, or never will (None)."""
@@ -378,31 +378,31 @@ class Remote(Fleet):
         self._admit(trip.to)
 
     def _is_wanted(self, trip: _Trip) -> bool:
-        lane, sent = trip.lane, trip.sent
-        same_life = lane.life == trip.life and lane.channel is not None
+        handle, sent = trip.handle, trip.sent
+        same_life = handle.life == trip.life and handle.channel is not None
         same_step = sent.step == self._step
         return same_life and same_step and self._rows.target(sent.message) == trip.to
 
     def _take_in(self, trip: _Trip, terms: _Terms, room: int) -> None:
-        lane, sent = trip.lane, trip.sent
+        handle, sent = trip.handle, trip.sent
         if trip.to == ROOT:
-            self._take_in_here(lane, sent, terms)
+            self._take_in_here(handle, sent, terms)
             return
         if room >= 0:
             self.carried += 1
             self._rows.delivered(sent.message, trip.to, room)
-        self._rows.sent(lane.worker, sent.message, sent.cuts)
-        self._hand_out(lane, sent)
+        self._rows.sent(handle.worker, sent.message, sent.cuts)
+        self._hand_out(handle, sent)
 
-    def _take_in_here(self, lane: _FarLane, sent: Sent, terms: _Terms) -> None:
-        is_lent = lane.rows is not None
+    def _take_in_here(self, handle: _FarHandle, sent: Sent, terms: _Terms) -> None:
+        is_lent = handle.rows is not None
         if is_lent:
             self.read += bool(terms)
         else:
             self.fetched += bool(terms)
         self._rows.arrived(sent.message, terms, is_lent)
-        self._rows.sent(lane.worker, sent.message, sent.cuts)
-        self._hand_out(lane, sent)
+        self._rows.sent(handle.worker, sent.message, sent.cuts)
+        self._hand_out(handle, sent)
 
     # -- what happens ----------------------------------------------------------------
 
@@ -426,18 +426,20 @@ class Remote(Fleet):
             case Lost(agent, reason):
                 self._agent_lost(self._far(agent), reason)
 
-    def _spoke(self, lane: _FarLane, up: Born | Failed | Died | Heard | Over) -> None:
-        line = lane.channel
+    def _spoke(
+        self, handle: _FarHandle, up: Born | Failed | Died | Heard | Over
+    ) -> None:
+        line = handle.channel
         match up:
-            case Heard(life, frame) if line is not None and life == lane.life:
+            case Heard(life, frame) if line is not None and life == handle.life:
                 assert isinstance(line, _AgentLine)
                 line.hear(frame)
-                self._hear(lane)
-            case Over(life) if line is not None and life == lane.life:
+                self._hear(handle)
+            case Over(life) if line is not None and life == handle.life:
                 line.close()
-                self._hear(lane)
+                self._hear(handle)
             case Failed(text):
-                raise JobFailed(f"the job, as worker {lane.worker} unpacked it", text)
+                raise JobFailed(f"the job, as worker {handle.worker} unpacked it", text)
             case Died(worker, life, code):
                 self._died(worker, life, code)
 
@@ -457,34 +459,34 @@ class Remote(Fleet):
             self._held[ROOT] = Memory(shared, published)
         return where
 
-    def _meet(self, lane: _FarLane, near: Near) -> None:
+    def _meet(self, handle: _FarHandle, near: Near) -> None:
         for slot in range(self._prepare.shape.versions):
-            self._stale.forget((lane.worker, slot))  # it is a new agent's
-        lane.has_agent = True
-        lane.has_parameters = near.has_parameters
+            self._stale.forget((handle.worker, slot))  # it is a new agent's
+        handle.has_agent = True
+        handle.has_parameters = near.has_parameters
         rows = Shared.reach(near.rows) if self._shares else None
         if rows is not None:
-            lane.rows = self._held[lane.worker] = Memory(rows, self._prepare.shape)
+            handle.rows = self._held[handle.worker] = Memory(rows, self._prepare.shape)
 
-    def _part(self, lane: _FarLane) -> None:
-        lane.has_agent = lane.has_parameters = False
-        lane.rows = None
-        if lane.worker in self._held:
-            self._held.pop(lane.worker).close()
+    def _part(self, handle: _FarHandle) -> None:
+        handle.has_agent = handle.has_parameters = False
+        handle.rows = None
+        if handle.worker in self._held:
+            self._held.pop(handle.worker).close()
 
-    def _agent_lost(self, lane: _FarLane, reason: str) -> None:
-        self._part(lane)
+    def _agent_lost(self, handle: _FarHandle, reason: str) -> None:
+        self._part(handle)
         if not self._started:
-            problem = f"worker {lane.worker} was lost while it was set up: {reason}"
+            problem = f"worker {handle.worker} was lost while it was set up: {reason}"
             raise EngineFailed(problem, "looking at its log")
         comes = "it comes back" if self._transport.restarts else "it does not come back"
-        _log.warning("worker %d is lost (%s); %s", lane.worker, reason, comes)
-        self._call_off(lane.worker)  # or what ends would let it in next
-        if lane.worker in self._ports:
-            self._ports[lane.worker].clear(lambda trip: False)
+        _log.warning("worker %d is lost (%s); %s", handle.worker, reason, comes)
+        self._call_off(handle.worker)  # or what ends would let it in next
+        if handle.worker in self._ports:
+            self._ports[handle.worker].clear(lambda trip: False)
         for key, (trip, _, _) in list(self._trips.items()):
-            if lane.worker in (trip.lane.worker, trip.to):
+            if handle.worker in (trip.handle.worker, trip.to):
                 self._come(key, None)
-        if lane.channel is not None:
-            lane.channel.close()
-            self._hear(lane)
+        if handle.channel is not None:
+            handle.channel.close()
+            self._hear(handle)

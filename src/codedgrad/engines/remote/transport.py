@@ -31,7 +31,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from codedgrad.engines.host.stale import Stretches
+from codedgrad.engines.host.changed_stretches import Stretches
 from codedgrad.engines.remote.agent import Near
 
 

@@ -11,7 +11,7 @@ from codedgrad.core.state import SegmentState, State
 from codedgrad.schemes.stop_rules import Threshold, Within
 from codedgrad.schemes.two_stage.block_codes import Repeated
 from codedgrad.schemes.two_stage.matching import even, shared_out
-from codedgrad.schemes.two_stage.needs import Needs
+from codedgrad.schemes.two_stage.still_to_hear import Needs
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from codedgrad.core.plan import Ask, Decision, Fail, Finish, Wait
 from codedgrad.core.state import State
 from codedgrad.schemes.two_stage.block_codes import Block
 from codedgrad.schemes.two_stage.first_stage import Lists, Opening, Staging
-from codedgrad.schemes.two_stage.needs import Needs, all_heard
 from codedgrad.schemes.two_stage.second_stage import Helpers
+from codedgrad.schemes.two_stage.still_to_hear import Needs, all_heard
 
 _PULSES = 16  # looks for silent workers per `scale` of the deadline
 _MARGIN = 1.25  # times what a stage should take, until the next checkpoint

@@ -15,9 +15,9 @@ from codedgrad.core.plan import Rule, Traits
 from codedgrad.errors import InvalidScheme
 from codedgrad.schemes.options import in_all, rule_named, title
 from codedgrad.schemes.stop_rules import Within
+from codedgrad.schemes.two_stage.choose_staging import Planner
 from codedgrad.schemes.two_stage.first_stage import Staging
 from codedgrad.schemes.two_stage.plan import StagedPlan
-from codedgrad.schemes.two_stage.planner import Planner
 
 _CODES = ("fractional", "cyclic")
 _RESTS = ("parts", "whole")

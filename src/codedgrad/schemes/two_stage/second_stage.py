@@ -17,7 +17,7 @@ from codedgrad.schemes.two_stage.block_codes import (
 )
 from codedgrad.schemes.two_stage.first_stage import Lists, Staging
 from codedgrad.schemes.two_stage.matching import even, staffed
-from codedgrad.schemes.two_stage.needs import Needs
+from codedgrad.schemes.two_stage.still_to_hear import Needs
 
 _FAILURES = 2  # messages that may fail before a worker is asked for no more
 

@@ -6,10 +6,10 @@ import html
 from collections.abc import Sequence
 from dataclasses import replace
 
+from codedgrad.advise.slow.sentences import HEADS, rest, rows, said
 from codedgrad.advise.slow.slowness import who_is_slow
 from codedgrad.advise.slow.times import SecondsByStep, paces_of_matrix, paces_of_trace
 from codedgrad.advise.slow.verdicts import Slowness
-from codedgrad.advise.slow.words import HEADS, rest, rows, said
 from codedgrad.delays import Matrix
 from codedgrad.view.subjects import Subject, shown
 

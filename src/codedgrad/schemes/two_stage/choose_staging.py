@@ -13,7 +13,7 @@ helpers are is known less well. Two steps in a row
 that take longer than 99 % of those replayed, and than the first ones of the plan did,
 are a change: then it is planned at once.
 
-What was not seen is filled in: see `past`.
+What was not seen is filled in: see `past_times`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from codedgrad.codes.decoders import Bools, Floats
 from codedgrad.core.history import Record
 from codedgrad.schemes.two_stage.first_stage import Opening
 from codedgrad.schemes.two_stage.model import staged
-from codedgrad.schemes.two_stage.past import (
+from codedgrad.schemes.two_stage.past_times import (
     SLOW,
     StageEvidence,
     filled,

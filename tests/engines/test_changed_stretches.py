@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codedgrad.engines import Driver, Here, Local
-from codedgrad.engines.host.stale import Stale, pack, unpack
+from codedgrad.engines.host.changed_stretches import Stale, pack, unpack
 from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import fractional, uncoded
 
