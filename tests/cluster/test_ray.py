@@ -55,10 +55,10 @@ class Moves:
             self._note_orders(agent, frame)
             send(agent, frame)
 
-        def taking(lane: Lane, said: Said) -> None:
+        def taking(handle: Lane, said: Said) -> None:
             if isinstance(said, Left):
-                self._left[lane.worker] = said.taken
-            take(lane, said)
+                self._left[handle.worker] = said.taken
+            take(handle, said)
 
         patch.setattr(engine._reach, "fetch", fetching)
         patch.setattr(engine._reach, "send", sending)

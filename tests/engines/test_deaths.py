@@ -240,12 +240,12 @@ def test_a_worker_that_leaves_when_it_is_gone_is_not_doomed_in_its_next_life() -
         )
         engine.publish(0, np.zeros(1))
         os.kill(engine.pids[0], signal.SIGKILL)
-        lane = engine._lanes[0]
-        while lane.channel is not None:
+        handle = engine._handles[0]
+        while handle.channel is not None:
             engine._poll(1.0)
         engine.publish(1, np.zeros(1))
         engine.publish(2, np.zeros(1))
-        assert lane.is_up
-        assert not lane.is_doomed
+        assert handle.is_up
+        assert not handle.is_doomed
     finally:
         engine.close()

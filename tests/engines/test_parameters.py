@@ -101,12 +101,12 @@ def test_a_root_that_writes_over_what_is_being_read_would_be_caught(
     publish = Local.publish
 
     def careless(self: Local, step: int, parameters: np.ndarray, *_: Any) -> None:
-        held = [lane.in_hand for lane in self._lanes]
-        for lane in self._lanes:
-            lane.in_hand = None  # so that version 0 is always free
+        held = [handle.in_hand for handle in self._handles]
+        for handle in self._handles:
+            handle.in_hand = None  # so that version 0 is always free
         publish(self, step, parameters)
-        for lane, step_in_hand in zip(self._lanes, held, strict=True):
-            lane.in_hand = step_in_hand
+        for handle, step_in_hand in zip(self._handles, held, strict=True):
+            handle.in_hand = step_in_hand
 
     monkeypatch.setattr(Local, "publish", careless)
     caught = ""

@@ -76,11 +76,11 @@ def test_an_interrupt_while_a_worker_is_heard_loses_no_worker(
     driver.step(X)
     take, raised = engine._take, []
 
-    def taken(lane: Lane, said: Said) -> None:
+    def taken(handle: Lane, said: Said) -> None:
         if isinstance(said, Left) and not raised:
             raised.append(said)
             raise KeyboardInterrupt
-        take(lane, said)
+        take(handle, said)
 
     monkeypatch.setattr(engine, "_take", taken)
     with pytest.raises(KeyboardInterrupt):

@@ -185,7 +185,7 @@ def test_what_is_repeated_or_cannot_be_meant_changes_nothing_and_is_counted(
     for _ in range(4):
         np.testing.assert_array_equal(driver.step(X).vector, right(2))
     of_nothing = Sent(3, 3, ((999, 1),), finite=True, size=4)
-    engine._take(engine._lanes[1], of_nothing)  # no fault on purpose says that
+    engine._take(engine._handles[1], of_nothing)  # no fault on purpose says that
     assert engine.next_event(0.0) is None
     assert faults.all_fired
     assert driver.coordinator.ignored == {"repeated": 1}

@@ -64,8 +64,8 @@ class Torn(Local):
     """Writes all parameters to one place, whoever reads there."""
 
     def publish(self, step: int, parameters: NDArray[Any], changed: Any = None) -> None:
-        for lane in self._lanes:
-            lane.version = -1
+        for handle in self._handles:
+            handle.version = -1
         super().publish(step, parameters)
 
 
@@ -165,7 +165,7 @@ class Forgetful(Local):
     """Lets those who come back gather nothing."""
 
     def give(self, order: Order) -> None:
-        if isinstance(order, Upload) and self._lanes[order.worker].life > 1:
+        if isinstance(order, Upload) and self._handles[order.worker].life > 1:
             order = msgspec.structs.replace(order, gathered=())
         super().give(order)
 
@@ -175,7 +175,7 @@ class Waiting(Local):
 
     def next_event(self, timeout: float) -> Event | None:
         until = self.now() + timeout
-        while any(w.in_hand is not None for w in self._lanes) and self.now() < until:
+        while any(w.in_hand is not None for w in self._handles) and self.now() < until:
             self._poll(until - self.now())
         return super().next_event(timeout)
 
