@@ -11,7 +11,7 @@ from codedgrad.core import Assign, Scheme
 from codedgrad.delays import Times
 from codedgrad.engines import Ray, train
 from codedgrad.engines.host.wire import Left, Said, decode_gives
-from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.engines.ray.cluster import Cluster
 from codedgrad.engines.remote.agent import Gives, _decode_down
 from codedgrad.errors import EngineFailed, InvalidScenario
@@ -55,7 +55,7 @@ class Moves:
             self._note_orders(agent, frame)
             send(agent, frame)
 
-        def taking(handle: Lane, said: Said) -> None:
+        def taking(handle: WorkerHandle, said: Said) -> None:
             if isinstance(said, Left):
                 self._left[handle.worker] = said.taken
             take(handle, said)

@@ -14,7 +14,7 @@ import pytest
 from codedgrad.core import Command, Event, Progressed
 from codedgrad.engines import Driver, FaultPlan, Local, train
 from codedgrad.engines.host.wire import Left, Said
-from codedgrad.engines.host.worker_handle import Lane
+from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.errors import EngineFailed, InvalidScenario, JobFailed, ProtocolError
 from codedgrad.jobs import NumpyJob, VectorLayout, WorkerJob
 from codedgrad.schemes import fractional, uncoded
@@ -76,7 +76,7 @@ def test_an_interrupt_while_a_worker_is_heard_loses_no_worker(
     driver.step(X)
     take, raised = engine._take, []
 
-    def taken(handle: Lane, said: Said) -> None:
+    def taken(handle: WorkerHandle, said: Said) -> None:
         if isinstance(said, Left) and not raised:
             raised.append(said)
             raise KeyboardInterrupt
