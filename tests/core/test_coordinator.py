@@ -257,18 +257,17 @@ def test_who_rejoins_is_not_asked_again_for_what_was_heard() -> None:
     assert coordinator.handle(WorkerJoined(0, at=2.0)) == []
 
 
-def test_who_rejoins_and_answers_ends_a_step_in_which_nothing_more_can_come() -> None:
-    scheme = schemes.bernoulli(3, 1, budget=10.0, seed=16)
-    assert scheme.placement == ((2,), (2,), (2,))  # so the sum cannot be exact
-    coordinator = started(scheme)
-    coordinator.handle(WorkerLost(0, at=1.0))
-    [again] = coordinator.handle(WorkerJoined(0, at=2.0))
-    assert isinstance(again, Assign)
-    coordinator.handle(answer(1, at=3.0))
-    coordinator.handle(answer(2, at=3.0))
-    cuts = ((again.segment.id, 1),)
-    (end,) = coordinator.handle(MessageArrived(0, 0, again.message, cuts, at=4.0))
-    assert isinstance(end, Combine)  # and not at the budget
+def test_a_worker_that_was_back_does_not_keep_open_what_cannot_decode_any_more() -> (
+    None
+):
+    coordinator = started(schemes.uncoded(2))
+    coordinator.handle(WorkerLost(1, at=1.0))
+    coordinator.handle(WorkerJoined(1, at=2.0))  # it is asked for message 5
+    coordinator.handle(MessageFailed(0, 0, 1, "not finite", at=3.0))  # 7 is asked for
+    assert coordinator.handle(MessageFailed(0, 0, 7, "not finite", at=4.0)) == []
+    (end,) = coordinator.handle(MessageArrived(0, 1, 5, ((4, 1),), at=5.0))
+    assert isinstance(end, GiveUp)  # and not at the deadline
+    assert "do not decode" in end.reason
 
 
 def test_a_step_that_starts_without_a_worker_asks_it_when_it_joins() -> None:
