@@ -98,6 +98,22 @@ def test_a_layer_that_imports_one_above_or_beside_it_breaks_a_contract(
     assert said in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("place", "above"),
+    [("host/rows.py", "remote"), ("remote/port.py", "ray"), ("ray/actor.py", "mpi")],
+)
+def test_one_machine_that_knows_of_several_breaks_a_contract(
+    tree: Path, place: str, above: str
+) -> None:
+    spoilt = tree / "src/codedgrad/engines" / place
+    spoilt.write_text(spoilt.read_text() + f"\nimport codedgrad.engines.{above}\n")
+    shown = _lint_imports(tree)
+    assert shown.returncode == 1
+    folder = place.partition("/")[0]
+    said = f"engines.{folder} is not allowed to import codedgrad.engines.{above}"
+    assert said in shown.stdout
+
+
 def test_every_public_name_exists_and_is_documented() -> None:
     modules = [codedgrad]
     for found in pkgutil.walk_packages(codedgrad.__path__, "codedgrad."):
