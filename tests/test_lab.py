@@ -130,6 +130,7 @@ def test_killing_a_host_ends_its_processes_and_theirs(lab: Any) -> None:
     assert process.stdout.readline() == b"up\n"
     while len(host.pids()) < 3:  # the second sleep begins after the word
         time.sleep(0.01)
+    assert len(host.pids()) == 3
     host.kill_all()
     assert process.wait(timeout=20) == -signal.SIGKILL
     process.stdout.close()

@@ -51,7 +51,7 @@ class Auto:
 
     @property
     def tolerance(self) -> int:
-        """Late workers survived exactly: all but one of those who hold a part."""
+        """Late workers survived exactly: all but one that hold a part."""
         return self.layout.copies - 1
 
     @property

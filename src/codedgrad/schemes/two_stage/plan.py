@@ -15,7 +15,7 @@ r"""The plan of one step in two stages.
 2. At the checkpoint a late worker is asked for the sum of what it has closed, and goes
    on. What is left is counted from closed segments and heard messages alone. If nobody
    is free to help by then, half of the workers are waited for.
-3. What is left is coded over those who are free and hold it: see `second_stage`.
+3. The rest is coded over the free workers that hold it: see `second_stage`.
 4. A block that no helper can solve any more is coded again as soon as somebody is
    free, whatever late workers may still deliver; and so are blocks that stay unsolved
    for long, with workers who owe nothing.
