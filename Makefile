@@ -57,6 +57,8 @@ bench: .venv/dev ## measure speed and precision, as ratios
 	$(BIN)/python benchmarks/replan.py
 	$(BIN)/python benchmarks/auto.py --quick
 	$(BIN)/python benchmarks/auto_live.py
+	$(BIN)/python benchmarks/waiting.py
+	$(BIN)/python benchmarks/pieces.py
 	$(BIN)/python benchmarks/elsewhere.py
 
 lab: .venv/dev ## the network lab: hosts on this machine (root and iproute2)

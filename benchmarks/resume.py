@@ -20,12 +20,14 @@ Exit code 1 if an aim is missed.
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import msgspec
@@ -125,7 +127,8 @@ def main() -> int:
         rows.append({"steps": 0, **fresh})
         for count in COUNTS:
             folder = base / str(count)
-            train(folder, REAL)
+            with redirect_stderr(io.StringIO()):  # that it begins, which is no news
+                train(folder, REAL)
             lengthen(folder, count)
             sizes = {
                 "figures": size(folder / "steps.jsonl"),

@@ -21,6 +21,7 @@ from codedgrad.core import (
     StepCancelled,
     StepStarted,
     TimerFired,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
 )
@@ -46,6 +47,7 @@ def events(workers: int, steps: int = 3, ids: int = 20) -> st.SearchStrategy[Eve
         st.builds(MessagesCompared, step, products, now),
         st.builds(WorkerLost, worker, now),
         st.builds(WorkerJoined, worker, now),
+        st.builds(WorkerFreed, step, worker, st.sampled_from([-1.0, 0.5]), now),
         st.builds(TimerFired, now),
         st.builds(StepCancelled, step, now),
     )

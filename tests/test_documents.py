@@ -23,10 +23,16 @@ def test_python_in_a_document_runs(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """What it prints is in a comment behind `print`, or in the text block below."""
+    """What it prints is in a comment behind `print`, or in the text block below.
+
+    A block whose first line is `# NAME.py` is that file, for later blocks to import.
+    """
     monkeypatch.chdir(tmp_path)  # where it may write
+    monkeypatch.syspath_prepend(tmp_path)
     shape = r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?"
     for block, below in re.findall(shape, document.read_text(), re.DOTALL):
+        if file := re.match(r"# (\w+\.py)\n", block):
+            Path(file[1]).write_text(block)
         exec(compile(block, document.name, "exec"), {})
         promised = re.findall(r"^print\(.*#\s*(.*)$", block, re.MULTILINE)
         printed = capsys.readouterr().out.splitlines()

@@ -18,6 +18,8 @@ from codedgrad.sim import Machine, Network, Outcome, Simulator, run_events
 from codedgrad.sim.arrays.ports import received
 from codedgrad.uplink import Link
 
+LINK_FOR_TWO = Link("fair", slot=0.5, seconds=(1.0, 1.0))
+
 
 class Seen:
     """What a run shows to whoever watches it."""
@@ -256,6 +258,7 @@ def test_a_network_says_what_messages_go_through() -> None:
         lambda: Network.of(size=math.inf, bandwidth=1.0),
         lambda: Simulator(uncoded(3), network=Network((1.0, 1.0, 1.0))),
         lambda: Simulator(uncoded(3), network=Network(port=1.0, chunks=2)),
+        lambda: Simulator(uncoded(3), network=Network(link=LINK_FOR_TWO)),
     ],
 )
 def test_what_no_network_can_be_is_refused_in_a_sentence(make: Any) -> None:

@@ -7,9 +7,14 @@ CodedgradError
 ├── InvalidHeard       (also ValueError)  not a set of messages of this code
 ├── InvalidDelays      (also ValueError)  a delay model or recording that cannot be
 ├── InvalidScheme      (also ValueError)  a scheme, or a stop rule, that cannot be
-├── InvalidScenario    (also ValueError)  a key of a scenario that will not do
-│   └── FolderInUse                       a run's folder that another root holds
-├── InvalidOption      (also ValueError)  a word of the command line that will not do
+├── InvalidInput       (also ValueError)  something that a caller passed will not do:
+│   ├── InvalidJob                        the model, the loss, the metrics, a gradient
+│   ├── InvalidData                       the data set, a batch, how samples are joined
+│   ├── InvalidOptions                    an argument, or an option of the command line
+│   ├── InvalidCall                       a method called at a moment that has no use
+│   ├── InvalidFolder                     the folder of a run
+│   │   └── FolderInUse                   another root holds it
+│   └── InvalidScenario                   a key of a scenario, or a simulated network
 ├── InvalidTrace       (also ValueError)  a file that is not a trace, or not readable
 ├── InvalidCheckpoint  (also ValueError)  a state no checkpoint holds, or no such file
 │   └── OtherVersion                      a whole one, of another version
@@ -122,23 +127,6 @@ class InvalidHeard(CodedgradError, ValueError):
         )
 
 
-class InvalidOption(CodedgradError, ValueError):
-    """A word of the command line is not what its option takes.
-
-    Attributes:
-        option: The option and what was given.
-        advice: What would work.
-    """
-
-    def __init__(self, option: str, advice: str) -> None:
-        super().__init__(option, advice)
-        self.option = option
-        self.advice = advice
-
-    def __str__(self) -> str:
-        return f"{self.option}; try {self.advice}"
-
-
 class InvalidScheme(CodedgradError, ValueError):
     """A scheme, or a stop rule, that cannot be.
 
@@ -156,11 +144,11 @@ class InvalidScheme(CodedgradError, ValueError):
         return f"{self.problem}; try {self.advice}"
 
 
-class InvalidScenario(CodedgradError, ValueError):
-    """A scenario that cannot be simulated.
+class InvalidInput(CodedgradError, ValueError):
+    """Something that a caller passed cannot be used; its subclasses say what it was.
 
     Attributes:
-        where: The file and the key, as far as known.
+        where: The argument, the key or the file.
         problem: What is wrong with it.
         advice: What would be right.
     """
@@ -175,8 +163,36 @@ class InvalidScenario(CodedgradError, ValueError):
         return f"{self.where}: {self.problem}; try {self.advice}"
 
 
-class FolderInUse(InvalidScenario):
+class InvalidJob(InvalidInput):
+    """The job cannot be trained: its model, loss, metrics or a gradient."""
+
+
+class InvalidData(InvalidInput):
+    """The data set, or a batch made of it, cannot be used."""
+
+
+class InvalidOptions(InvalidInput):
+    """An argument of a function, or an option of the command line, cannot be used.
+
+    Such as `workers`, `patience` or `--out`; or the option needs a package that is not
+    installed.
+    """
+
+
+class InvalidCall(InvalidInput):
+    """A method was called at the wrong moment, such as `backward` twice in a step."""
+
+
+class InvalidFolder(InvalidInput):
+    """The folder of a run cannot be used as asked."""
+
+
+class FolderInUse(InvalidFolder):
     """The folder of a run has a root already, and that root is alive."""
+
+
+class InvalidScenario(InvalidInput):
+    """A scenario, or a network in it, cannot be simulated."""
 
 
 class InvalidTrace(CodedgradError, ValueError):

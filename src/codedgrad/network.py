@@ -22,7 +22,7 @@ from typing import Protocol
 from codedgrad.core import ROOT
 from codedgrad.delays import GRID
 from codedgrad.delays.arguments import LONGEST
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions, InvalidScenario
 from codedgrad.uplink import Credits, Link
 
 _SHORTEST = 1e-6  # seconds of a slot
@@ -138,7 +138,11 @@ class Network:
             problem = f"has {len(self.port)} ports"
             raise InvalidScenario("network", problem, f"{workers + 1}, the root first")
         if self.link is not None:
-            self.link.rates(workers)
+            try:
+                self.link.rates(workers)
+            except InvalidOptions as error:  # here a link is a part of the scenario
+                where = f"network {error.where}"
+                raise InvalidScenario(where, error.problem, error.advice) from None
 
     def longest(self, messages: int) -> float:
         """Return what so many messages, one after the other, can take at most."""

@@ -23,7 +23,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Here
-from codedgrad.errors import InvalidOption, InvalidTrace, StepGivenUp
+from codedgrad.errors import InvalidOptions, InvalidTrace, StepGivenUp
 from codedgrad.jobs import NumpyJob
 from codedgrad.sim import Simulator
 
@@ -168,7 +168,7 @@ def test_a_job_of_nothing_sends_one_number() -> None:
 def test_impossible_numbers_are_refused(wrong: dict[str, int]) -> None:
     asked = {"workers": 2, "steps": 1, "pieces": 1} | wrong
     workers = asked.pop("workers")
-    with pytest.raises(InvalidOption):
+    with pytest.raises(InvalidOptions):
         probe(cut, Here, workers, **asked)
 
 

@@ -12,13 +12,16 @@ from codedgrad.advise import (
     SecondsByStep,
     Verdict,
     paces_of_matrix,
+    paces_of_trace,
     read_paces,
     said,
 )
 from codedgrad.advise import who_is_slow as judged
 from codedgrad.advise.slow.sentences import for_machines, in_short, rest, rows, sentence
 from codedgrad.advise.slow.slowness import verdicts_on
-from codedgrad.delays import Matrix
+from codedgrad.delays import Matrix, Times
+from codedgrad.schemes import build
+from codedgrad.sim import record
 
 Noise = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -272,16 +275,16 @@ def test_a_worker_that_never_came_back_is_gone_and_not_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "doubt"),
+    ("shape", "why"),
     [
-        ((0, 4), "No step has ended yet."),
-        ((50, 1), "There is one worker only: nobody to compare it with."),
-        ((3, 8), "Steps seen: 3. From 5 on it can be said who is slow."),
+        ((0, 4), "no step has ended, and 5 steps are needed"),
+        ((1, 8), "1 step has ended, and 5 steps are needed"),
+        ((4, 3), "4 steps have ended, and 5 steps are needed"),
+        ((5, 2), "5 steps have ended, and 6 steps are needed"),
+        ((50, 1), "there is no other worker to compare with"),
     ],
 )
-def test_too_little_is_said_to_be_too_little(
-    shape: tuple[int, int], doubt: str
-) -> None:
+def test_too_little_is_said_to_be_too_little(shape: tuple[int, int], why: str) -> None:
     some = paces(np.ones((max(shape[0], 1), shape[1])))
     [series] = some.series
     cut = replace(series, seconds=np.ones(shape), is_bound=np.zeros(shape, bool))
@@ -289,8 +292,104 @@ def test_too_little_is_said_to_be_too_little(
         some, steps=np.arange(shape[0]), series=(cut,), alive=np.ones(shape, bool)
     )
     found = judged(told)
-    assert found.verdicts == []
-    assert found.doubts == (doubt,)
+    assert (found.verdicts, found.doubts) == ([], ())
+    assert said(found) == [f"cannot tell who is slow: {why}"]
+
+
+@pytest.mark.parametrize(("steps", "workers"), [(4, 3), (4, 4), (4, 32), (5, 2)])
+def test_one_step_more_than_too_few_is_enough_for_a_worker_10_times_as_slow(
+    steps: int, workers: int
+) -> None:
+    seconds = five_percent(0, steps + 1, workers)
+    seconds[:, 1] *= 10
+    few = judged(paces(seconds[:-1]))
+    assert said(few)[0].startswith("cannot tell who is slow")
+    assert all("too few steps" in row for row in rows(few, everybody=True))
+    [verdict] = judged(paces(seconds)).verdicts
+    assert (verdict.worker, verdict.kind) == (1, Kind.ALWAYS)
+
+
+# -- short runs ----------------------------------------------------------------------
+
+
+def slow_from(first: int, steps: int, workers: int, seed: int) -> np.ndarray:
+    """Seconds with 10 % of noise, in which worker 1 turns 10 times as slow."""
+    draw = np.random.default_rng(seed)
+    seconds = np.exp(0.1 * draw.standard_normal((steps, workers)))
+    seconds[first:, 1] *= 10
+    return seconds
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+@pytest.mark.parametrize(
+    ("steps", "first"), [(10, 1), (10, 3), (10, 5), (10, 7), (6, 3), (7, 4), (20, 2)]
+)
+def test_a_worker_that_turns_slow_in_a_short_run_has_turned_slow_then(
+    steps: int, first: int, workers: int
+) -> None:
+    for seed in range(20):
+        [verdict] = verdicts(slow_from(first, steps, workers, seed))
+        assert (verdict.worker, verdict.kind) == (1, Kind.TURNED)
+        assert (verdict.since, verdict.lasts) == (first, steps - first)
+        assert verdict.factor == pytest.approx(10, rel=0.35)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+@pytest.mark.parametrize("steps", [6, 10])
+def test_slow_from_the_first_step_of_a_short_run_is_always(
+    steps: int, workers: int
+) -> None:
+    for seed in range(20):
+        [verdict] = verdicts(slow_from(0, steps, workers, seed))
+        assert (verdict.worker, verdict.kind, verdict.since) == (1, Kind.ALWAYS, 0)
+
+
+@pytest.mark.parametrize(("first", "which"), [(8, "steps 8 and 9"), (9, "step 9")])
+def test_slow_in_the_last_one_or_two_steps_is_not_yet_told_to_last(
+    first: int, which: str
+) -> None:
+    seconds = five_percent(0, 10, 4)
+    seconds[first:, 2] *= 10
+    [told] = said(judged(paces(seconds)))
+    assert f"in {which}, the last: too few steps to tell whether it stays" in told
+
+
+@pytest.mark.parametrize("name", ["uncoded", "uncoded(pieces=4)", "auto"])
+@pytest.mark.parametrize("first", [0, 1, 3, 5, 7])
+def test_the_trace_of_ten_steps_tells_since_when(name: str, first: int) -> None:
+    seconds = five_percent(3, 10, 4)
+    seconds[first:, 2] *= 10
+    trace = record(build(name, 4), Times(np.zeros_like(seconds), seconds))
+    [verdict] = judged(paces_of_trace(trace)).verdicts
+    kind = Kind.TURNED if first else Kind.ALWAYS
+    assert (verdict.worker, verdict.kind, verdict.since) == (2, kind, first)
+    assert verdict.factor == pytest.approx(10, rel=0.15)
+
+
+@pytest.mark.parametrize("first", [0, 1, 3, 5, 7])
+def test_a_code_that_does_not_wait_tells_since_when_and_a_lower_bound(
+    first: int,
+) -> None:
+    seconds = five_percent(3, 10, 4)
+    seconds[first:, 2] *= 10
+    scheme = build("fractional(tolerance=1)", 4)
+    trace = record(scheme, Times(np.zeros_like(seconds), seconds))
+    [verdict] = judged(paces_of_trace(trace)).verdicts
+    assert (verdict.worker, verdict.since, verdict.is_bound) == (2, first, True)
+    assert verdict.kind is (Kind.TURNED if first else Kind.ALWAYS)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("noise", NOISES)
+def test_calm_short_runs_of_few_workers_give_no_alarm_in_99_of_100(
+    noise: str, workers: int
+) -> None:
+    alarms = 0
+    for seed in range(300):
+        draw = np.random.default_rng(seed)
+        found = verdicts(NOISES[noise](draw, (5 + seed % 15, workers)))
+        alarms += any(verdict.kind in PERSISTENT for verdict in found)
+    assert alarms <= 3
 
 
 # -- words ---------------------------------------------------------------------------

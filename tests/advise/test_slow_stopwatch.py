@@ -64,14 +64,13 @@ def read(events: Sequence[Event], scheme: Scheme, **engine: bool) -> list[Stopwa
     "scheme",
     ["uncoded", "uncoded(pieces=4)", "fractional(3)", "cyclic(2)", "two_stage"],
 )
-def test_seconds_a_part_do_not_depend_on_the_load(scheme: str, drain: bool) -> None:
+def test_seconds_of_a_share_do_not_depend_on_the_load(scheme: str, drain: bool) -> None:
     built = build(scheme, 8)
     seconds = jittered()
     told = simulated(built, seconds, Machine(drain=drain))
     [part] = [series for series in told.series if series.cause == "compute"]
     exact = np.isfinite(part.seconds) & ~part.is_bound
-    share = built.parts / 8
-    ratio = part.seconds[exact] * share / seconds[exact]
+    ratio = part.seconds[exact] / seconds[exact]
     assert exact.mean() > 0.5
     assert np.median(ratio) == pytest.approx(1.0, abs=0.02)
     assert ratio.min() > 0.94
@@ -106,8 +105,11 @@ def test_who_is_never_waited_for_is_slow_at_least(drain: bool) -> None:
     seconds[:, 2] *= 10
     told = simulated(fractional(8, tolerance=1), seconds, Machine(drain=drain))
     [verdict] = who_is_slow(told).verdicts
-    assert (verdict.worker, verdict.is_bound) == (2, True)
-    assert 1.9 < verdict.factor < 10
+    assert (verdict.worker, verdict.is_bound) == (2, not drain)
+    if drain:  # it finishes its part in hand, and says so
+        assert verdict.factor == pytest.approx(10, rel=0.05)
+    else:
+        assert 1.9 < verdict.factor < 10
 
 
 def test_a_worker_that_drains_after_a_spell_is_not_slow_for_ever() -> None:
@@ -142,7 +144,7 @@ def test_a_lower_bound_is_never_above_the_truth() -> None:
         built = build(scheme, 6)
         told = simulated(built, seconds, Machine(drain=True))
         [part] = [series for series in told.series if series.cause == "compute"]
-        truth = seconds * 6 / built.parts
+        truth = seconds
         seen = np.isfinite(part.seconds)
         assert (part.seconds[seen] <= truth[seen] * (1 + 1e-6)).all(), scheme
 
@@ -183,7 +185,11 @@ def test_a_lost_worker_is_not_there() -> None:
     seconds[12:, 5] = np.inf
     seconds[3:6, 4] = np.inf
     found = who_is_slow(simulated(fractional(8, tolerance=1), seconds))
-    assert said(found) == ["nobody is slow", "worker 5 is gone since step 12"]
+    assert said(found) == [
+        "nobody is slow",
+        "worker 5 is gone since step 12",
+        "worker 4 was lost in step 3 and came back",
+    ]
 
 
 # -- what is carried from step to step -----------------------------------------------

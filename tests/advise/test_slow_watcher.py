@@ -61,6 +61,15 @@ def test_a_worker_that_was_slow_from_the_first_step_stays_always_slow() -> None:
         assert verdict.lasts == step + 1
 
 
+def test_slow_since_the_second_step_is_never_called_always() -> None:
+    seconds = jittered(100)
+    seconds[1:, 5] *= 10
+    for step, told in enumerate(watched(seconds)[6:], start=6):
+        [verdict] = told
+        assert (verdict.kind, verdict.since) == (Kind.TURNED, 1)
+        assert verdict.lasts == step
+
+
 def test_a_spell_that_is_over_is_not_told_any_more() -> None:
     seconds = jittered(60)
     seconds[20:30, 2] *= 10

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from codedgrad.cli import main
-from codedgrad.cli.demo import _waiting
-from codedgrad.errors import InvalidOption
+from codedgrad.cli.demo import _times, _waiting
+from codedgrad.errors import InvalidData
 from codedgrad.schemes import build
 from codedgrad.torch.pictures import FASHION, digits, fashion_mnist, pictures
 from codedgrad.trace import read_run
@@ -118,6 +118,13 @@ def test_waiting_for_all_has_as_many_parts_as_the_other_scheme(
     scheme: str, waiting: str
 ) -> None:
     assert _waiting(build(scheme, 4)).name == waiting
+
+
+def test_a_change_of_delays_alone_changes_the_usual_law() -> None:
+    law, times = _times(["slow(worker=1, factor=10)"], workers=4, steps=3, seed=0)
+    usual, calm = _times(["shifted-exponential(floor=0.08, mean=0.02)"], 4, 3, 0)
+    assert str(law) == f"{usual}; slow: worker 1, 10 x from step 0 on"
+    np.testing.assert_allclose(times.unit, calm.unit * [1, 10, 1, 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,7 @@ def test_a_folder_that_will_not_do_is_refused(folder: Path, how: str) -> None:
             idx(labels, np.zeros(19))
         case "empty":
             labels.write_bytes(b"")
-    with pytest.raises(InvalidOption, match="--data"):
+    with pytest.raises(InvalidData, match=f"--data {folder}.*; try a folder"):
         fashion_mnist(folder)
 
 

@@ -117,4 +117,4 @@ def test_options_are_passed_on(run: Run, asked: list[Looking]) -> None:
 def test_a_wrong_address_is_bad_input(run: Run, asked: list[Looking]) -> None:
     shown = run("doctor", "--address", "nowhere")
     assert (shown.code, shown.out, asked) == (2, "", [])
-    assert shown.err == ("error: --address nowhere; try HOST:PORT, or auto\n")
+    assert shown.err == "error: --address: is 'nowhere'; try HOST:PORT, or auto\n"

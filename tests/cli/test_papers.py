@@ -147,8 +147,8 @@ def test_live_exhibits_are_others(run: Run) -> None:
     [
         ("frst-paper", "there is no paper 'frst-paper'; try first-paper"),
         ("zzz", "there is no paper 'zzz'; try one of first-paper, second"),
-        ("--out file", "--out file is a file; try a folder"),
-        ("--out file/below", "--out file/below cannot be written"),
+        ("--out file", "--out file: is a file; try a folder"),
+        ("--out file/below", "--out file/below: cannot be written"),
         ("--seed -1", "--seed"),
         ("--runs 3", "No such option: --runs"),
     ],

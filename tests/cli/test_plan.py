@@ -58,8 +58,9 @@ def test_the_advice_comes_first_and_the_table_fits(run: Run) -> None:
     for said in (
         "if a worker scheme s/step x bound work messages data dies",
         "the slowest worker sets the pace",
-        "a code with tolerance 1 pays whatever share of a worker's time grows with "
-        "its load (less than 125 % would do); here 100 % does: it pays",
+        "coding pays even if all of a step's time grows with the load (the limit is "
+        "125 %); here 100 % does: it pays, but auto takes less time still",
+        "that is the limit with tolerance 1; with 2 it is 63 %, with 3 it is 42 %",
         "4 workers, 44 steps x 1 run, seed 0; late workers finish the part in hand",
         "warning: Nobody said what share",
         "warning: The step numbers have gaps",
@@ -174,11 +175,11 @@ def test_the_document_shows_what_the_commands_print(
 
 def _bad() -> list[tuple[list[str], str]]:
     return [
-        ([], "either a SOURCE or --delays is wanted"),
-        (["AR", *LAW], "either a SOURCE or --delays is wanted"),
-        (["none.csv"], "none.csv: cannot be read"),
-        (["none"], "none is not there"),
-        (["key.toml"], "key.toml is not known"),
+        ([], "plan: takes either a PATH or --delays"),
+        (["AR", *LAW], "plan: takes either a PATH or --delays"),
+        (["none.csv"], "none.csv: is not there"),
+        (["none"], "none: is not there; try the folder of a run"),
+        (["key.toml"], "key.toml: is of no kind that can be read"),
         (["broken.json"], "broken.json: is not a probe"),
         (["broken.jsonl"], "broken.jsonl: is not a trace"),
         (["AR", "--share", "1.5"], "--share"),
@@ -186,12 +187,15 @@ def _bad() -> list[tuple[list[str], str]]:
         (["AR", "--steps", "0"], "--steps"),
         (["AR", "--latency", "-1"], "--latency"),
         (["AR", "--network", "ports=1"], "network: has no 'ports'"),
-        ([*LAW, "--fitted"], "--fitted is for what was recorded"),
+        ([*LAW, "--fitted"], "--fitted: is for recordings"),
         (["--delays", "sticki(factor=2)"], "there is no kind 'sticki'"),
-        (["AR", "--out", "plan.txt"], "--out plan.txt is no name of a scenario"),
-        (["AR", "--out", "key.toml"], "key.toml is there already; try another name"),
-        (["AR", "--out", "old.toml"], "old-times.csv is there already"),
-        (["AR", "--out", "none/plan.toml"], "--out none/plan.toml cannot be written"),
+        (["AR", "--out", "plan.txt"], "--out plan.txt: does not end in .toml"),
+        (
+            ["AR", "--out", "key.toml"],
+            "--out: key.toml is there already; try another name",
+        ),
+        (["AR", "--out", "old.toml"], "--out: old-times.csv is there already"),
+        (["AR", "--out", "none/plan.toml"], "--out none/plan.toml: cannot be written"),
     ]
 
 

@@ -77,8 +77,8 @@ def test_a_page_appears_in_the_folder_of_the_run(run: Run, folder: Path) -> None
     assert (shown.code, shown.err) == (0, "")
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
     assert shown.out.endswith(f"page: {folder / 'report.html'}\n")
-    assert "A step took 2.50 s on average." in shown.out
-    assert "worker 0 never finished" in " ".join(shown.out.split())
+    assert "waiting for all in the same parts would have taken" in shown.out
+    assert "Late: worker 0 in 100 %" in shown.out
     assert "0.0833" in shown.out  # the final loss
 
 
@@ -87,7 +87,7 @@ def test_a_page_appears_beside_a_file(run: Run, tmp_path: Path) -> None:
     shown = run("report", tmp_path / "ddp.npy")
     assert (shown.code, shown.err) == (0, "")
     assert (tmp_path / "report.html").exists()
-    assert "Every step waited for all 2 workers" in shown.out
+    assert "Waiting for all 2 workers takes 2.00 s a step on average" in shown.out
 
 
 def test_two_runs_are_compared_in_80_columns(
@@ -100,7 +100,7 @@ def test_two_runs_are_compared_in_80_columns(
     text = " ".join(shown.out.split())
     assert "with “fractional(tolerance=1)” and" in text
     assert "with “uncoded” (waiting for all)" in text
-    assert ">= a lower bound, ~ an estimate" in text
+    assert "wait all: what waiting for all workers would have taken" in text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["both.html", "traces"]
 
 
@@ -113,7 +113,7 @@ def test_the_numbers_for_machines_are_the_same(
     assert "on average with “fractional(tolerance=1)”" in told["verdict"]
     waiting, coded = told["runs"]
     assert (waiting["scheme"], waiting["late"]) == ("uncoded", 0.0)
-    assert coded["never_finished"] == ["0"]
+    assert coded["saved"] > 3  # the slow worker takes ten times as long
     assert waiting["mean_seconds"] > 3 * coded["mean_seconds"]
     assert waiting["loss"] is None
     assert told["caveats"] == []
@@ -160,9 +160,9 @@ def spoil(path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["{tmp}/nothing"], "cannot be read: No such file"),
+        (["{tmp}/nothing"], "nothing: is not there"),
         (["{tmp}"], "is not the folder of a run, but holds run"),
-        (["{run}/run.json"], "is not a trace"),
+        (["{run}/run.json"], "is one file of a run; try its folder"),
         (["{run}", "--out", "{tmp}/nowhere/page.html"], "a folder that exists"),
         (["{run}", "--out", "{run}/run.json"], "does not end in .html"),
         (["{run}", "--out", "{tmp}"], "does not end in .html"),

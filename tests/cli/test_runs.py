@@ -247,8 +247,11 @@ def test_a_folder_without_runs_is_one_sentence(run: Run, tmp_path: Path) -> None
 def test_a_folder_that_is_not_there_is_refused(run: Run, tmp_path: Path) -> None:
     shown = run(tmp_path / "nowhere")
     assert (shown.code, shown.out) == (2, "")
-    assert shown.err.startswith("error: there is no folder")
+    assert shown.err.startswith("error: runs: there is no folder")
     assert shown.err.count("\n") == 1
+    (tmp_path / "runs").mkdir()
+    shown = run(tmp_path / "rusn")
+    assert f"(did you mean {tmp_path / 'runs'}?)" in shown.err
 
 
 def test_help_has_an_example(run: Run) -> None:

@@ -46,9 +46,16 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_help_is_enough_for_a_stranger(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the folder of a scheme is added
+    monkeypatch.chdir(tmp_path)
+    Path("my_scheme.py").write_text(
+        "from codedgrad.schemes import fractional\n"
+        "def Mine(workers, option):\n"
+        "    return fractional(workers, tolerance=option)\n"
+    )
     said = run("--help").out
     assert max(map(len, said.splitlines())) <= 80
     for kind in ("sticky(factor, enter, leave, workers, always)", "spikes", "dead"):
@@ -56,11 +63,12 @@ def test_help_is_enough_for_a_stranger(
     assert "codedgrad schemes lists the schemes" in said
     lines = "\n".join(line.strip() for line in said.splitlines())
     commands = re.findall(r"^codedgrad simulate ((?:.*\\\n)*.*)", lines, re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
+    assert commands[0] == "runs/first"  # tests/cli/test_paths.py has such a run
+    assert len(commands) == 4
+    for command in commands[1:]:
         shown = run(*shlex.split(command.replace("\\\n", " ")), "--steps", "10")
         assert shown.code == 0, shown.err
-        assert "Fastest: " in shown.out
+        assert "fastest" in shown.out.lower()
 
 
 def test_the_table_says_all_that_its_numbers_hang_on(run: Run) -> None:
@@ -175,7 +183,7 @@ def test_a_recording_sets_workers_and_steps(run: Run) -> None:
     shown = run("--delays", "AR", "--share", "0.5", "--no-drain")
     assert "4 workers, parts: 4, 44 steps x 1 run" in shown.out
     assert "50 % grows with the load" in shown.out
-    assert "The recording is AR." in shown.out
+    assert "The times are those of AR." in shown.out
 
 
 def test_a_scenario_file_is_run_and_flags_win(run: Run) -> None:
@@ -241,7 +249,7 @@ def _bad() -> list[tuple[list[str], str]]:
         (["--scheme", "fractional(2)"], "fractional: tolerance + 1 = 3 must divide"),
         (["--delays", "sticky(factor"], "'sticky(factor' cannot be read; try a kind"),
         (["--delays", "sticki(factor=2)"], "there is no kind 'sticki'; try 'sticky'"),
-        (["--delays", "none.csv"], "none.csv: cannot be read"),
+        (["--delays", "none.csv"], "none.csv: is not there; try the folder of a run"),
         (["--delays", "AR", "--workers", "5"], "4 workers were recorded, 5 are asked"),
         (["--share", "0.5"], "--share: there is no recording"),
         (["--steps", "0"], "--steps: is 0; try a whole number from 1"),
@@ -254,10 +262,10 @@ def _bad() -> list[tuple[list[str], str]]:
         (["none.toml"], "none.toml: cannot be read"),
         (["broken.toml"], "broken.toml: is not TOML: "),
         (["key.toml"], "key.toml: there is no key 'stepz'; try 'steps' of"),
-        (["--plot", "times.gif"], "--plot times.gif has an ending that is not known"),
-        (["--plot", "none/times.png"], "--plot none/times.png cannot be written"),
-        (["--trace", "key.toml"], "--trace key.toml is a file; try a folder"),
-        (["--trace", "key.toml/in"], "--trace key.toml/in cannot be written"),
+        (["--plot", "times.gif"], "--plot times.gif: has an unknown ending"),
+        (["--plot", "none/times.png"], "--plot none/times.png: cannot be written"),
+        (["--trace", "key.toml"], "--trace key.toml: is a file; try a folder"),
+        (["--trace", "key.toml/in"], "--trace key.toml/in: cannot be written"),
         (["--trace", "old"], "--trace old: uncoded.jsonl is there already; try"),
     ]
 

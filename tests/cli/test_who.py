@@ -132,8 +132,8 @@ def test_names_from_a_file_are_shown_as_text(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("nope.csv", None, "cannot be read"),
-        ("nope.jsonl", None, "cannot be read"),
+        ("nope.csv", None, "nope.csv: is not there"),
+        ("nope.jsonl", None, "nope.jsonl: is not there"),
         ("odd.jsonl", "what is this", "is not a trace"),
         ("odd.csv", "step,a\n0,x\n", "no number"),
         ("huge.jsonl",
@@ -167,7 +167,7 @@ def test_a_trace_that_contradicts_itself_is_refused(
 def test_a_folder_that_is_no_run_is_refused(run: Run, tmp_path: Path) -> None:
     shown = run("who", tmp_path)
     assert shown.code == 2
-    assert "is this the folder of a run?" in shown.err
+    assert "is not the folder of a run: it has no run.json; try" in shown.err
 
 
 def test_the_document_shows_what_is_printed(run: Run) -> None:

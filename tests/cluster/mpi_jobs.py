@@ -82,7 +82,9 @@ class Job:
                 env={
                     **os.environ,
                     "OMP_NUM_THREADS": "1",
-                    "PYTHONPATH": str(_INSIDE),
+                    "PYTHONPATH": os.pathsep.join(
+                        filter(None, (str(_INSIDE), os.environ.get("PYTHONPATH")))
+                    ),
                     "CODEDGRAD_ANSWERS": str(folder / "answers"),
                     **environment,
                     name: value,

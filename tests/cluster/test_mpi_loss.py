@@ -225,8 +225,9 @@ def test_with_ulfm_training_goes_on_without_a_process_that_is_killed(
         assert len(facts["killed"]) == (moment != "computes"), moment  # by whom it was
         [said] = job.said
         assert re.fullmatch(
-            r"worker 1 is lost \(MPI says: (MPI_ERR_PROC_FAILED: Process Failure|"
-            r"its process has ended)\); it does not come back",
+            r"worker 1 \(pid \d+ on \S+\) was lost in step \d+(, part \d+)?: its agent "
+            r"is gone \(MPI says: (MPI_ERR_PROC_FAILED: Process Failure|its process "
+            r"has ended)\); it does not come back",
             said,
         )
         assert job.is_all_gone(), moment
@@ -259,7 +260,9 @@ def broken(jobs: Any) -> Any:
 def test_without_ulfm_the_job_ends_and_says_what_to_do(broken: Any) -> None:
     assert broken.answers["killed"] == 8
     assert broken.code != 0
-    warning, ended = broken.said
+    [begun] = [line for line in broken.said if line.startswith("codedgrad: ")]
+    assert begun.endswith("beginning at step 0")  # it may resume, and has nothing to
+    warning, ended = [line for line in broken.said if line != begun]
     assert warning.startswith("under this MPI, the loss of a host ends the job")
     assert ended.startswith("error: mpirun ends the job, as one of its processes is ")
     assert ended.endswith('goes on from its last checkpoint: resume="auto"')

@@ -14,7 +14,7 @@ from codedgrad.engines.host.wire import Left, Said, decode_gives
 from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.engines.ray.cluster import Cluster
 from codedgrad.engines.remote.agent import Gives, _decode_down
-from codedgrad.errors import EngineFailed, InvalidScenario
+from codedgrad.errors import EngineFailed, InvalidOptions
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.testing import check_engine
 
@@ -197,5 +197,5 @@ def test_an_address_of_another_cluster_than_the_connections_is_warned_of(
 
 @pytest.mark.parametrize("amount", [-1, float("nan")])
 def test_less_than_nothing_is_refused(amount: float) -> None:
-    with pytest.raises(InvalidScenario, match="resources_per_worker: CPU is"):
+    with pytest.raises(InvalidOptions, match="resources_per_worker: CPU is"):
         Ray(resources_per_worker={"CPU": amount})

@@ -319,7 +319,7 @@ def outcome(folder: Path) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("name", "code", "last"),
     [
-        ("interrupted", -signal.SIGINT, "KeyboardInterrupt"),
+        ("interrupted", 128 + signal.SIGINT, 'go on with resume="auto"'),
         ("starting", -signal.SIGINT, "KeyboardInterrupt"),
         ("resumed", 1, "ValueError: in the user's own code"),
     ],

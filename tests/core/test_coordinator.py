@@ -37,7 +37,7 @@ from codedgrad.core import (
     WorkerJoined,
     WorkerLost,
 )
-from codedgrad.errors import BrokenPlan, InvalidScenario, ProtocolError
+from codedgrad.errors import BrokenPlan, InvalidOptions, ProtocolError
 from codedgrad.testing import Everything, Invariants
 
 from ..event_streams import streams
@@ -360,7 +360,7 @@ def test_a_step_that_was_superseded_says_nothing_about_patience() -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("name", ["least", "factor", "first"])
 def test_patience_is_a_time_that_ends(name: str, value: float) -> None:
-    with pytest.raises(InvalidScenario, match=name):
+    with pytest.raises(InvalidOptions, match=name):
         Patience(**{name: value})
 
 

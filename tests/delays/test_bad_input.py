@@ -31,9 +31,9 @@ CHANCE = "try a number from 0 to 1"
 FACTOR = "try a factor from 1e-06 to 1000000"
 KINDS = (
     "shifted-exponential, markov, replay, spikes, sticky, classes, speeds, jitter, "
-    "pauses, dead"
+    "pauses, dead, slow"
 )
-CHANGES = "spikes, sticky, classes, speeds, jitter, pauses, dead"
+CHANGES = "spikes, sticky, classes, speeds, jitter, pauses, dead, slow"
 
 
 def refused(act) -> str:

@@ -21,6 +21,7 @@ from codedgrad.delays import (
     Pauses,
     Replay,
     ShiftedExponential,
+    Slow,
     Speeds,
     Spikes,
     Sticky,
@@ -41,6 +42,7 @@ CHANGES = [
     Speeds(0.5, 2),
     Jitter(1.3, workers=2, every=4),
     Pauses(0.3, 0.1, 0.7),
+    Slow(2, 10, step=3),
     Dead(1, step=7),
 ]
 seconds = st.floats(0, 1000)
@@ -247,6 +249,12 @@ def test_the_dead_stay_dead_from_their_step_on() -> None:
     assert np.array_equal(np.isinf(times.unit), want)
     assert np.array_equal(np.isinf(times.fixed), want)
     assert np.all(np.isfinite(Dead(0, step=9).change(ones(4, 3), None).unit))
+
+
+def test_a_slow_worker_is_slow_from_its_step_on_and_no_other_is() -> None:
+    times = Slow(1, 10, step=2).change(ones(4, 3), np.random.default_rng(0))
+    assert times.unit.tolist() == [[1, 1, 1], [1, 1, 1], [1, 10, 1], [1, 10, 1]]
+    assert np.array_equal(times.fixed, times.unit / 2)
 
 
 def test_changes_are_made_in_the_order_given() -> None:

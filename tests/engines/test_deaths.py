@@ -1,7 +1,6 @@
 """A part that ends the workers that compute it, and a worker that others end."""
 
 import importlib.util
-import logging
 import os
 import signal
 import sys
@@ -74,15 +73,17 @@ def test_a_second_death_by_a_fault_in_the_same_part_is_the_jobs(
     assert 'engine="here"' in said
     assert "\n" not in said
     assert len(list(tmp_path.iterdir())) == 2
-    (warned,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING)
-    assert f"worker 1 was ended by {number.name} in step 1, part 1" in warned
+    lost, back = caplog.messages  # the second death is the exception
+    assert "was lost in step 1, part 1 (samples 111 and 112): ended by" in lost
+    assert f"ended by {number.name}; a new process is started" in lost
+    assert back.startswith("worker 1 is back (pid ")
 
 
 def test_a_single_death_by_a_fault_is_a_warning_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(Local(), Deadly(tmp_path, signal.SIGSEGV, times=1))
-    assert "worker 1 was ended by SIGSEGV" in caplog.text
+    assert "ended by SIGSEGV; a new process is started" in caplog.text
     assert "memory" not in caplog.text
 
 
@@ -97,7 +98,7 @@ def test_the_third_death_by_sigkill_on_two_workers_is_the_jobs(
     assert said.count("by SIGKILL") >= 3
     assert "worker 0 by" in said
     assert "worker 1 by" in said
-    assert "when memory runs out" in said
+    assert "because memory ran out" in said
     assert "give workers more memory, or make parts smaller" in said
 
 
@@ -105,8 +106,12 @@ def test_deaths_by_sigkill_of_one_worker_alone_end_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(Local(), Deadly(tmp_path, signal.SIGKILL, times=4))
-    assert caplog.text.count("worker 1 was ended by SIGKILL in step 1, part 1") == 4
-    assert "memory runs out" in caplog.text
+    lines = [line for line in caplog.messages if "ended by SIGKILL" in line]
+    assert all("was lost in step 1, part 1 (samples 111" in line for line in lines)
+    assert all("because memory ran out; a new process" in line for line in lines)
+    assert [line.partition("started")[2] for line in lines] == [
+        "", " in 0.1 s", " in 0.2 s", " in 0.4 s",
+    ]  # fmt: skip
 
 
 def test_a_worker_elsewhere_is_judged_alike(
@@ -114,14 +119,13 @@ def test_a_worker_elsewhere_is_judged_alike(
 ) -> None:
     with pytest.raises(JobFailed, match=r"worker 1, step 1, part 1 \(samples 111"):
         run(Looped(), Deadly(tmp_path, signal.SIGSEGV, times=99))
-    assert "worker 1 was ended by SIGSEGV in step 1, part 1" in caplog.text
+    assert "(samples 111 and 112): ended by SIGSEGV; a new proc" in caplog.text
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_kills_on_purpose_are_no_warnings_and_do_not_count(
+def test_kills_on_purpose_are_logged_and_do_not_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "codedgrad")
     job, scheme = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 1), uncoded(2)
     faults = FaultPlan().kill(0, 1).kill(1, 1).kill(0, 1, after=1).kill(1, 1, after=1)
     engine = Local()
@@ -133,7 +137,8 @@ def test_kills_on_purpose_are_no_warnings_and_do_not_count(
     finally:
         engine.close()
     assert faults.all_fired
-    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert caplog.text.count("ended by SIGKILL, on purpose; a new process") == 4
+    assert "memory" not in caplog.text
 
 
 def test_a_worker_that_somebody_ends_is_warned_of_by_the_name_of_the_signal(
@@ -149,7 +154,7 @@ def test_a_worker_that_somebody_ends_is_warned_of_by_the_name_of_the_signal(
             driver.step(np.zeros(1))
     finally:
         engine.close()
-    assert "worker 0 was ended by SIGTERM" in caplog.text
+    assert "ended by SIGTERM; a new process is started" in caplog.text
 
 
 # -- which part it was -----------------------------------------------------------------

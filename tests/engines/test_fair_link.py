@@ -18,7 +18,7 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.engines import Engine, Granting, Here, Local, Replayed, granted, train
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import coded_reduce, fractional, uncoded
 from codedgrad.testing import check_engine
@@ -91,13 +91,13 @@ def senders(events: Sequence[Event]) -> list[int]:
 def test_without_a_link_an_engine_stays_what_it_is() -> None:
     engine = Here()
     assert granted(engine, None) is engine
-    with pytest.raises(InvalidScenario, match="there is no policy 'fare'"):
+    with pytest.raises(InvalidOptions, match="there is no policy 'fare'"):
         granted(engine, "fare")
 
 
 @pytest.mark.parametrize("uplink", [5, 0, ["fair"], Link])
 def test_what_is_no_link_is_refused_in_one_sentence(uplink: Any) -> None:
-    with pytest.raises(InvalidScenario, match=r"uplink: is .*; try a Link"):
+    with pytest.raises(InvalidOptions, match=r"uplink: is .*; try a Link"):
         granted(Here(), uplink)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from codedgrad.delays import Times
 from codedgrad.engines import FaultPlan, Local
 from codedgrad.engines.faults import CORRUPTIONS, Injector, away, mangle, spoil
 from codedgrad.engines.host.wire import Fired, Left, Said, Sent, Told
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.jobs import NumpyJob
 
 
@@ -33,7 +34,7 @@ from codedgrad.jobs import NumpyJob
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(plan: object, complaint: str) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidOptions) as caught:
         plan(FaultPlan())
     assert str(caught.value).startswith("faults: ")
     assert complaint in str(caught.value)
@@ -44,7 +45,7 @@ JOB = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 1)
 
 def test_a_fault_of_a_worker_that_is_not_there_is_refused_at_start() -> None:
     faults = FaultPlan().slow(3, 0, 1.0).kill(4, 7)
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidOptions) as caught:
         Local().start(lambda: JOB, JOB.layout, 4, faults=faults)
     assert str(caught.value) == (
         "faults: kill(worker=4, step=7), but there are 4 workers; try workers below 4"
@@ -53,7 +54,7 @@ def test_a_fault_of_a_worker_that_is_not_there_is_refused_at_start() -> None:
 
 def test_times_for_other_workers_are_refused_at_start() -> None:
     times = Times(fixed=np.zeros((2, 3)), unit=np.zeros((2, 3)))
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidOptions) as caught:
         Local().start(lambda: JOB, JOB.layout, 4, delays=times)
     assert str(caught.value) == "delays: has times for 3 workers; try times for 4"
 
@@ -151,6 +152,24 @@ def test_a_worker_is_slow_when_it_begins_or_after_so_many_parts() -> None:
         told.append(len(said))
     assert told == [1, 1, 1, 2, 2, 2]
     assert said == [Fired(0), Fired(1)]
+
+
+def test_a_stretched_part_sleeps_in_multiples_of_what_it_took() -> None:
+    slept: list[float] = []
+    nothing, factors = np.zeros(2), np.array([1.0, 10.0])
+    worker = Injector(1, (), nothing, nothing, lambda said: None, factors)
+    for step in range(4):  # the factors repeat
+        outer = time.perf_counter()
+        worker.before_part(step, 0)
+        inner = time.perf_counter()
+        while time.perf_counter() == inner:
+            pass  # the part
+        least = time.perf_counter() - inner
+        worker.after_part(step, 1, slept.append)
+        most = time.perf_counter() - outer
+        if step % 2:
+            assert 9 * least <= slept.pop() <= 9 * most
+        assert not slept
 
 
 def test_a_fault_of_another_step_does_not_strike() -> None:

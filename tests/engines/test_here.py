@@ -23,7 +23,7 @@ from codedgrad.core import (
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Here, Sum, train
-from codedgrad.errors import InvalidScenario, ProtocolError
+from codedgrad.errors import InvalidJob, InvalidOptions, ProtocolError
 from codedgrad.jobs import Gradient, NumpyJob, VectorLayout, single_process
 from codedgrad.schemes import bernoulli, cyclic, fractional, uncoded
 from codedgrad.schemes.stop_rules import Within
@@ -210,7 +210,7 @@ def start(engine: Here, **options: object) -> None:
 
 def test_faults_are_refused() -> None:
     said = 'the engine `here`: has no processes to stop or to kill; try engine="local"'
-    with pytest.raises(InvalidScenario, match=said):
+    with pytest.raises(InvalidOptions, match=said):
         start(Here(), faults=FaultPlan().kill(0, step=1))
     start(Here(), faults=FaultPlan())  # none are planned
 
@@ -223,19 +223,19 @@ def test_faults_are_refused() -> None:
     ],
 )
 def test_delays_that_cannot_be_slept_are_refused(delays: Times, said: str) -> None:
-    with pytest.raises(InvalidScenario, match=said):
+    with pytest.raises(InvalidOptions, match=said):
         start(Here(), delays=delays)
 
 
 def test_a_job_of_another_length_is_refused() -> None:
     job, told = NumpyJob(gradient, SIZE), VectorLayout(parameters=4, gradient=4)
-    with pytest.raises(InvalidScenario, match="the job's layout: its parameters is 5"):
+    with pytest.raises(InvalidJob, match="the job's layout: its parameters is 5"):
         Here().start(lambda: job, told, 3)
 
 
 def test_parameters_of_another_length_are_refused() -> None:
     run = Run(uncoded(3))
-    with pytest.raises(InvalidScenario, match=r"parameters: have shape \(4,\)"):
+    with pytest.raises(InvalidOptions, match=r"parameters: have shape \(4,\)"):
         run.driver.step(np.zeros(4))
 
 

@@ -144,7 +144,7 @@ def test_an_exception_that_does_not_come_again_ends_nothing(
     run = train(gradient, np.zeros(1), uncoded(3), steps=5, engine=engine)
     assert flag.exists()
     assert engine.lives == (1, 2, 1)
-    assert "worker 1, step 2, part 1: ZeroDivisionError" in caplog.text
+    assert "in step 2, part 1: the job raised ZeroDivisionError" in caplog.text
     alone = single_process(gradient, np.zeros(1), 3, steps=5)
     np.testing.assert_array_equal(run.parameters, alone.parameters)
 

@@ -17,7 +17,7 @@ def test_a_nursery_that_is_still_importing_outlives_a_warning() -> None:
     children = Children()
     try:
         os.kill(children.pid, signal.SIGUSR1)
-        children.prepare(Prepare([], b"no job", shape, [], []))
+        children.prepare(Prepare("a test", [], b"no job", shape, [], []))
         assert select.select([children.channel.link], [], [], HANG)[0]
         [answer] = children.notices()  # nothing at all, had it ended
         assert isinstance(answer, Failed)

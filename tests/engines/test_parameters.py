@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codedgrad.engines import Driver, Local
-from codedgrad.errors import InvalidScenario, JobFailed
+from codedgrad.errors import InvalidOptions, JobFailed
 from codedgrad.jobs import NumpyJob, VectorLayout
 from codedgrad.schemes import fractional, uncoded
 
@@ -132,5 +132,5 @@ def test_workers_cannot_write_to_the_parameters(engine: Local) -> None:
 def test_parameters_of_another_length_are_refused(engine: Local) -> None:
     job = NumpyJob(lambda x, part, step: (0.0, 1.0, x), 3)
     engine.start(lambda: job, job.layout, 1)
-    with pytest.raises(InvalidScenario, match=r"parameters: have shape \(4,\)"):
+    with pytest.raises(InvalidOptions, match=r"parameters: have shape \(4,\)"):
         engine.publish(0, np.zeros(4))

@@ -7,7 +7,7 @@ from torch import nn
 
 from codedgrad.engines import Here, train
 from codedgrad.engines.registry import NAMES, engine_of
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.schemes import uncoded
 from codedgrad.torch.job import Job
 from codedgrad.torch.train import train as train_model
@@ -45,7 +45,7 @@ def test_an_engine_that_is_made_is_taken_as_it_is() -> None:
 def test_an_address_where_there_can_be_none_is_refused_by_both_trainings(
     trains, engine: object, problem: str
 ) -> None:
-    with pytest.raises(InvalidScenario, match=f"address: is 'auto', {problem}"):
+    with pytest.raises(InvalidOptions, match=f"address: is 'auto', {problem}"):
         trains(engine=engine, address="auto")
 
 

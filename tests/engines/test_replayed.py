@@ -26,7 +26,8 @@ from codedgrad.engines import Driver, FaultPlan, Here, Local, Replayed, train
 from codedgrad.engines.faults import CORRUPTIONS
 from codedgrad.errors import (
     CodedgradError,
-    InvalidScenario,
+    InvalidJob,
+    InvalidOptions,
     InvalidTrace,
     ProtocolError,
     StepGivenUp,
@@ -185,7 +186,7 @@ def test_all_kinds_of_events_are_replayed(run_of: Callable[[int], Run]) -> None:
     kinds = {type(e.event).__name__ for trace in traces for e in trace.entries}
     assert kinds == {
         "StepStarted", "Progressed", "MessageArrived", "MessageFailed", "WorkerLost",
-        "WorkerJoined", "TimerFired", "MessagesCompared",
+        "WorkerJoined", "WorkerFreed", "TimerFired", "MessagesCompared",
     }  # fmt: skip
 
 
@@ -353,11 +354,11 @@ def test_a_trace_of_another_scheme_is_refused_when_it_asks_for_something_else(
 
 def test_a_job_of_another_size_is_refused(trace: Trace) -> None:
     engine, job = Replayed(trace), NumpyJob(model(5), 5)
-    with pytest.raises(InvalidScenario, match="the job's layout: its parameters is 5"):
+    with pytest.raises(InvalidJob, match="the job's layout: its parameters is 5"):
         engine.start(lambda: job, NumpyJob(model(6), 6).layout, 4, parts=4)
     engine = Replayed(trace)
     engine.start(lambda: job, job.layout, 4, parts=4)
-    with pytest.raises(InvalidScenario, match="parameters: have shape"):
+    with pytest.raises(InvalidOptions, match="parameters: have shape"):
         engine.publish(0, np.zeros(6))
 
 

@@ -18,7 +18,7 @@ from codedgrad.engines import Here, Local
 from codedgrad.engines.host.memory_layout import Memory, MemoryShape
 from codedgrad.engines.host.rows import _BLOCK, Rows, weighted_sum
 from codedgrad.engines.host.shared_memory import Shared
-from codedgrad.errors import BrokenPlan, InvalidScenario
+from codedgrad.errors import BrokenPlan, InvalidOptions
 from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import CodedScheme
 from codedgrad.schemes.stop_rules import Decodable
@@ -60,7 +60,7 @@ def test_a_worker_may_hold_eight_sums_unless_told_otherwise() -> None:
 
 
 def test_an_engine_without_room_for_a_sum_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match="open_segments = 0; try 1 or more"):
+    with pytest.raises(InvalidOptions, match="open_segments = 0; try 1 or more"):
         Local(open_segments=0)
 
 

@@ -15,7 +15,13 @@ from codedgrad.core import Command, Event, Progressed
 from codedgrad.engines import Driver, FaultPlan, Local, train
 from codedgrad.engines.host.wire import Left, Said
 from codedgrad.engines.host.worker_handle import WorkerHandle
-from codedgrad.errors import EngineFailed, InvalidScenario, JobFailed, ProtocolError
+from codedgrad.errors import (
+    EngineFailed,
+    InvalidJob,
+    InvalidOptions,
+    JobFailed,
+    ProtocolError,
+)
 from codedgrad.jobs import NumpyJob, VectorLayout, WorkerJob
 from codedgrad.schemes import fractional, uncoded
 
@@ -252,24 +258,27 @@ def test_an_engine_is_started_before_it_is_used_and_not_after_it_is_closed() -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "kind", "problem"),
     [
-        ({"steps": -1}, "steps: is -1; try 0 or more"),
-        ({"steps": 1, "dtype": "abc"}, "dtype: is 'abc'; try float32 or float64"),
-        ({"steps": 1, "parameters": X * 1j}, "parameters: are of type complex128"),
-        ({"steps": 1, "parameters": np.ones((2, 2))}, "parameters: has shape"),
+        ({"steps": -1}, InvalidOptions, "steps: is -1; try 0 or more"),
+        ({"dtype": "abc"}, InvalidOptions, "dtype: is 'abc'; try float32 or float64"),
+        ({"parameters": X * 1j}, InvalidJob, "parameters: are of type complex128"),
+        ({"parameters": np.ones((2, 2))}, InvalidJob, "parameters: has shape"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_starts(
-    options: dict[str, object], problem: str, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, object],
+    kind: type[Exception],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def start(*_: object, **__: object) -> None:
         raise AssertionError("it has started")
 
     monkeypatch.setattr(Local, "start", start)
-    parameters = options.pop("parameters", X)
-    with pytest.raises(InvalidScenario, match=problem):
-        train(gradient, parameters, uncoded(2), **options)
+    options = {"parameters": X, "steps": 1, **options}
+    with pytest.raises(kind, match=problem):
+        train(gradient, scheme=uncoded(2), **options)
 
 
 def test_no_step_is_a_run_too() -> None:

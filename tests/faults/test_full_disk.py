@@ -136,7 +136,7 @@ def test_on_a_disk_that_is_full_a_run_does_not_begin_and_says_so_in_a_sentence(
     disk.fill(room=4096 * pages)
     root = roots(disk.run, TOTAL)
     error = root.wait()
-    assert error.startswith(f"codedgrad.errors.InvalidScenario: run_dir {disk.run}: ")
+    assert error.startswith(f"codedgrad.errors.InvalidFolder: run_dir {disk.run}: ")
     assert "No space left on device; try to make space, or another folder" in error
     assert root.says.count("Traceback") == 1
 

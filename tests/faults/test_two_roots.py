@@ -92,7 +92,9 @@ def test_of_two_roots_one_trains_and_the_other_is_told(
     elif case == 3 and is_refused(second, first):
         until(lambda: steps_in(folder) > 0)
         first.signal(signal.SIGTERM)
-        assert first.wait() in ("", "SystemExit: 143"), first.says
+        assert first.wait() in ("", "codedgrad.torch.signals.Terminated: 143"), (
+            first.says
+        )
     else:
         assert second.wait() == "", second.says
         lost = case == 4 and is_taken_over(first, second)

@@ -6,7 +6,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.jobs import NumpyJob, VectorLayout, WorkerJob
 
 X = np.array([1.0, 2.0, 3.0])
@@ -118,7 +118,7 @@ def test_messages_may_be_of_single_precision() -> None:
 def test_what_is_not_a_gradient_is_refused_with_part_and_step(
     value: Any, complaint: str
 ) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidJob) as caught:
         written(returning(value), part=4, step=9)
     assert complaint in str(caught.value)
 
@@ -140,5 +140,5 @@ def test_a_job_travels() -> None:
 
 
 def test_a_job_without_parameters_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match="parameters = 0 is too few"):
+    with pytest.raises(InvalidJob, match="parameters = 0 is too few"):
         NumpyJob(lambda x, part, step: (0.0, 1.0, x), 0)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob, InvalidOptions
 from codedgrad.jobs import Descent, NumpyJob, single_process
 
 TOTAL = np.array([4.0, -8.0, 6.0, 2.0])  # two gradients, their losses, two samples
@@ -59,7 +59,7 @@ def test_the_samples_of_a_whole_step_are_divided_by_if_they_are_given() -> None:
 
 @pytest.mark.parametrize("samples", [0, -1.0, np.inf, np.nan])
 def test_samples_that_cannot_be_are_refused(samples: float) -> None:
-    with pytest.raises(InvalidScenario, match=r"samples: are .*try a number above 0"):
+    with pytest.raises(InvalidOptions, match=r"samples: are .*try a number above 0"):
         Descent(np.zeros(2), 1, samples=samples)
 
 
@@ -105,7 +105,7 @@ def test_an_update_in_place_will_do_and_leaves_the_start_alone() -> None:
 )
 def test_an_update_unlike_the_parameters_is_refused(given: Any, problem: str) -> None:
     descent = Descent(np.zeros(2), 1, update=lambda x, mean, step: given)
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidJob) as caught:
         descent.take(TOTAL, 0.0)
     assert str(caught.value).startswith(f"the update: {problem}; try an array as")
 
@@ -119,7 +119,7 @@ def test_single_precision_stays_single() -> None:
 
 @pytest.mark.parametrize("shape", [(), (2, 2)])
 def test_parameters_that_are_not_flat_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidScenario, match=r"parameters: has shape .*flat"):
+    with pytest.raises(InvalidJob, match=r"parameters: has shape .*flat"):
         Descent(np.zeros(shape), 1)
 
 
@@ -180,5 +180,5 @@ def test_a_gradient_cannot_change_the_parameters() -> None:
 
 @pytest.mark.parametrize(("parts", "steps"), [(0, 1), (1, 0)])
 def test_nothing_to_do_is_refused(parts: int, steps: int) -> None:
-    with pytest.raises(InvalidScenario, match="0 is too few; try 1 or more"):
+    with pytest.raises(InvalidOptions, match="0 is too few; try 1 or more"):
         single_process(uneven, np.zeros(3), parts, steps=steps)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.jobs import VectorLayout
 
 
@@ -30,6 +30,6 @@ def test_a_message_is_a_gradient_and_the_scalars() -> None:
 def test_a_layout_that_cannot_be_is_refused(
     given: dict[str, Any], complaint: str
 ) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidJob) as caught:
         VectorLayout(**({"parameters": 3, "gradient": 3} | given))
     assert str(caught.value).startswith(complaint)

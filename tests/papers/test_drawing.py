@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.transforms import Bbox
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.papers import PAPERS, Exhibit
 from codedgrad.papers.drawing import (
     Axis,
@@ -154,5 +154,5 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InvalidOption, match=r"pip install \"codedgrad\[plot\]\""):
+    with pytest.raises(InvalidOptions, match=r"pip install \"codedgrad\[plot\]\""):
         check_drawing()

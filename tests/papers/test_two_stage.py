@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from codedgrad.delays import draw
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.papers import PAPERS, Effort, Exhibit
 from codedgrad.papers.drawing import FigurePanel, drawn
 from codedgrad.papers.measuring import Measured
@@ -277,7 +277,7 @@ def test_without_digits_one_is_told_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(InvalidOption, match="codedgrad\\[demo\\]"):
+    with pytest.raises(InvalidOptions, match="codedgrad\\[demo\\]"):
         digits()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.papers import PAPERS, Exhibit, Table
 from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column
@@ -60,7 +60,7 @@ def test_written_again_it_is_replaced(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "gc-dc-e.png").mkdir()
-    with pytest.raises(InvalidOption, match="cannot be written"):
+    with pytest.raises(InvalidOptions, match="cannot be written"):
         write_exhibit(tmp_path, PAPER, EXHIBIT)
     assert [path.name for path in tmp_path.iterdir()] == ["gc-dc-e.png"]
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InvalidOption, match="--out"):
+        with pytest.raises(InvalidOptions, match="--out"):
             check_folder(folder)
     check_folder(tmp_path / "not" / "yet" / "there")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codedgrad.delays import Chain, write_matrix
-from codedgrad.errors import CodedgradError, InvalidScenario
+from codedgrad.errors import InvalidDelays, InvalidOptions, InvalidScenario
 from codedgrad.scenario.delays_text import table_of
 from codedgrad.scenario.scenario import (
     Flags,
@@ -143,9 +143,9 @@ def test_what_is_assumed_is_said() -> None:
 def test_the_share_of_the_command_line_is_for_recordings() -> None:
     half = scenario_from_flags(Flags(delays=["AR"], share=0.5))
     assert "50 % grows with the load" in str(half.delays)
-    with pytest.raises(InvalidScenario, match="--share: is given twice"):
+    with pytest.raises(InvalidOptions, match="--share: is given twice"):
         scenario_from_flags(Flags(delays=["replay(path=AR, share=0.2)"], share=0.5))
-    with pytest.raises(InvalidScenario, match="--share: there is no recording"):
+    with pytest.raises(InvalidOptions, match="--share: there is no recording"):
         scenario_from_flags(Flags(share=0.5))
 
 
@@ -266,7 +266,7 @@ def test_delays_in_words_are_tables(text: str, table: dict[str, object]) -> None
     ],
 )
 def test_words_that_are_no_delays_are_refused(text: str, complaint: str) -> None:
-    with pytest.raises(CodedgradError, match=re.escape(complaint)):
+    with pytest.raises(InvalidDelays, match=re.escape(complaint)):
         scenario_from_flags(Flags(delays=[text]))
 
 
@@ -281,7 +281,7 @@ def test_an_example_is_a_scenario(file: Path) -> None:
 def test_a_recording_is_not_played_twice_as_if_that_were_evidence(
     key: str, flags: dict[str, int]
 ) -> None:
-    with pytest.raises(InvalidScenario, match=f"--{key}: .*order=shuffled"):
+    with pytest.raises(InvalidOptions, match=f"--{key}: .*order=shuffled"):
         scenario_from_flags(Flags(delays=["AR"], **flags))
     shuffled = Flags(delays=["replay(path=AR, order=shuffled)"], **flags)
     assert getattr(scenario_from_flags(shuffled), key) == flags[key]

@@ -7,7 +7,7 @@ import pytest
 
 from codedgrad.core import Command, Event
 from codedgrad.delays import Chain, Dead, ShiftedExponential, Times, draw
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions, InvalidScenario
 from codedgrad.schemes import (
     CodedScheme,
     clustered,
@@ -145,12 +145,12 @@ def test_progress_adds_up_to_every_step_of_every_scheme(machine: Machine) -> Non
 
 
 def test_comparisons_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InvalidScenario, match=r"schemes: are for \[3, 4\] workers"):
+    with pytest.raises(InvalidOptions, match=r"schemes: are for \[3, 4\] workers"):
         compare([uncoded(4), uncoded(3)], LAW, steps=1)
-    with pytest.raises(InvalidScenario, match="one number of workers"):
+    with pytest.raises(InvalidOptions, match="one number of workers"):
         compare([], LAW, steps=1)
     for steps, runs in [(0, 1), (1, 0), (-1, 1)]:
-        with pytest.raises(InvalidScenario, match="1 or more"):
+        with pytest.raises(InvalidOptions, match="1 or more"):
             compare([uncoded(4)], LAW, steps=steps, runs=runs)
 
 

@@ -21,7 +21,7 @@ from codedgrad.core import (
     StepStarted,
 )
 from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.learning.estimators import Likeness
 from codedgrad.schemes import (
     cyclic,
@@ -393,7 +393,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 @pytest.mark.parametrize("shape", [(), (2, 2), (1, 3)])
 def test_parameters_that_are_not_flat_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidScenario, match=r"parameters: has shape .*flat array"):
+    with pytest.raises(InvalidJob, match=r"parameters: has shape .*flat array"):
         train(bowl, np.zeros(shape), uncoded(2), LAW, steps=1)
 
 
@@ -403,12 +403,12 @@ def wrong(size: Any) -> Gradient:
 
 @pytest.mark.parametrize("size", [1, 2, 4, (3, 1), ()])
 def test_a_gradient_unlike_the_parameters_is_refused(size: Any) -> None:
-    with pytest.raises(InvalidScenario, match="the gradient of part 0: has shape"):
+    with pytest.raises(InvalidJob, match="the gradient of part 0: has shape"):
         train(wrong(size), np.zeros(3), uncoded(1), LAW, steps=1)
 
 
 def test_an_update_unlike_the_parameters_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match=r"the update: has shape \(2,\)"):
+    with pytest.raises(InvalidJob, match=r"the update: has shape \(2,\)"):
         train(
             bowl, np.zeros(3), uncoded(2), LAW, steps=1,
             update=lambda x, mean, step: x[:2],

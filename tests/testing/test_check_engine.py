@@ -16,6 +16,7 @@ from codedgrad.core import (
     Patience,
     Progressed,
     Upload,
+    WorkerFreed,
     WorkerLost,
 )
 from codedgrad.engines import Here, Local
@@ -67,6 +68,16 @@ class Torn(Local):
         for handle in self._handles:
             handle.version = -1
         super().publish(step, parameters)
+
+
+class Mute(Local):
+    """Does not say how long late workers took."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        event = super().next_event(timeout)
+        while isinstance(event, WorkerFreed):
+            event = super().next_event(0.0)
+        return event
 
 
 class Lingering(Local):
@@ -191,6 +202,7 @@ class Waiting(Local):
         (Fickle, suite._check_sums, "what was handed out does not change"),
         (Lingering, suite._check_close, "no process is left"),
         (Waiting, suite._check_lagging, "can do without"),
+        (Mute, suite._check_freed, "finishes a part of a step that has ended says so"),
     ],
 )
 def test_a_broken_engine_is_found_out(

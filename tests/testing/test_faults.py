@@ -1,5 +1,6 @@
 """The fault simulator: nothing breaks what is right, and what is wrong is caught."""
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -390,7 +391,7 @@ def reported(
         for end in commands:
             if isinstance(end, Combine | GiveUp):
                 record = history.records[-1]
-                told = report(record, end, history)
+                told = dataclasses.replace(report(record, end), waiting=None)
                 live.append((told, record.contradicted, record.diverged))
 
     simulator = Troubled(schedule, scheme, watch)
@@ -426,7 +427,8 @@ def test_a_trace_tells_what_became_of_doubts_without_saying_so() -> None:
         )
         trace = Trace(header, tuple(entries))
         marks = [(r.contradicted, r.diverged) for r, _ in ended_steps(trace)]
-        rebuilt = [(r, *m) for r, m in zip(reports(trace), marks, strict=True)]
+        told = [dataclasses.replace(r, waiting=None) for r in reports(trace).steps]
+        rebuilt = [(r, *m) for r, m in zip(told, marks, strict=True)]
         assert rebuilt == live
         doubts += sum(bool(m[0]) or m[1] for m in marks)
     assert doubts > 100

@@ -20,7 +20,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario
+from codedgrad.errors import InvalidCheckpoint, InvalidOptions
 from codedgrad.torch.checkpoint import packed
 from codedgrad.torch.checkpoint import state_tree as tree
 from codedgrad.torch.checkpoint.files import (
@@ -439,7 +439,7 @@ def test_a_write_that_fails_leaves_the_shelf(tmp_path: Path) -> None:
 
 
 def test_a_shelf_that_cannot_be_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InvalidScenario, match="keep = 0; try 1 or more"):
+    with pytest.raises(InvalidOptions, match="keep = 0; try 1 or more"):
         Shelf(tmp_path, keep=0)
     with pytest.raises(InvalidCheckpoint, match="step -1 is below 0"):
         Shelf(tmp_path).write(-1, {})

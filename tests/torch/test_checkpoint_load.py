@@ -144,11 +144,16 @@ def test_nothing_of_the_folder_is_changed(run: Path) -> None:
 def test_what_is_no_checkpoint_is_refused_in_one_sentence(
     run: Path, tmp_path: Path
 ) -> None:
+    advice = "give the file of a checkpoint, or the folder of a run"
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidCheckpoint, match="has no checkpoint; give the file of"):
+    with pytest.raises(InvalidCheckpoint, match=f"has no checkpoint; {advice}"):
         load(tmp_path / "empty")
-    with pytest.raises(InvalidCheckpoint, match=r"cannot be read: No such file"):
+    with pytest.raises(InvalidCheckpoint, match=f"nowhere: does not exist; {advice}"):
         load(tmp_path / "nowhere")
+    with pytest.raises(InvalidCheckpoint) as caught:
+        load(tmp_path / "emtpy")
+    meant = f"does not exist (did you mean {tmp_path / 'empty'}?); {advice}"
+    assert str(caught.value) == f"{tmp_path / 'emtpy'}: {meant}"
     checkpoint.save(tmp_path / "other", {"step": 3})
     with pytest.raises(InvalidCheckpoint, match="of a run: it has no epoch"):
         load(tmp_path / "other")

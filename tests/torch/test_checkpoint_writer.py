@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario
+from codedgrad.errors import InvalidCheckpoint, InvalidFolder
 from codedgrad.torch.checkpoint import packed
 from codedgrad.torch.checkpoint import writer as saving
 from codedgrad.torch.checkpoint.files import Shelf, load
@@ -162,7 +162,7 @@ def test_a_lost_lock_is_raised_and_nothing_is_named_or_removed(shelf: Shelf) -> 
     stray = shelf.folder / ".step-00000003.safetensors.0123abcd"  # another root's
     stray.touch()
     before = sorted(os.listdir(shelf.folder))
-    lost = InvalidScenario("run_dir", "is another root's now", "another folder")
+    lost = InvalidFolder("run_dir", "is another root's now", "another folder")
 
     def fail() -> None:
         raise lost
@@ -171,10 +171,10 @@ def test_a_lost_lock_is_raised_and_nothing_is_named_or_removed(shelf: Shelf) -> 
     for act in (saver.finish, saver.close, lambda: saver.start(4, {})):
         assert saver.start(3, state_of(3))
         saver._under_way.is_done.wait(LONG)
-        with pytest.raises(InvalidScenario, match="is another root's now"):
+        with pytest.raises(InvalidFolder, match="is another root's now"):
             act()
     saver.finish()  # it was said
-    with pytest.raises(InvalidScenario, match="is another root's now"):
+    with pytest.raises(InvalidFolder, match="is another root's now"):
         saver.write(3, state_of(3))
     assert sorted(os.listdir(shelf.folder)) == before
     assert saver.wrote == 2

@@ -20,7 +20,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidData, InvalidOptions
 from codedgrad.torch.data import Batches, Parts
 
 SHUFFLES = [True, False, "global"]
@@ -156,7 +156,7 @@ def test_a_last_step_is_dealt_out_to_other_parts_every_epoch() -> None:
 def test_a_part_at_its_edge_is_filled_and_one_past_it_is_refused() -> None:
     at_the_edge = Parts(100, 4, 32, 0, least_samples=8)
     assert at_the_edge.smallest == 8
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidData) as caught:
         Parts(100, 4, 31, 0, least_samples=8)
     assert str(caught.value) == (
         "least_samples: a step of 31 samples in 4 parts leaves some with 7, and 8 are "
@@ -181,7 +181,7 @@ def test_what_is_advised_for_parts_that_are_too_small_does(
     if usual // setting["parts"] >= least:
         Parts(**setting)
         return
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidData) as caught:
         Parts(**setting)
     tried = re.search(r"; try (.*)", str(caught.value))
     assert tried
@@ -330,7 +330,7 @@ def test_parts_that_cannot_be_are_refused(
     change: dict[str, Any], complaint: str
 ) -> None:
     setting = {"samples": 10, "parts": 4, "batch_size": 8, "seed": 0} | change
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidOptions) as caught:
         Parts(**setting)
     assert complaint in str(caught.value)
 
@@ -346,7 +346,7 @@ def test_parts_that_cannot_be_are_refused(
 def test_a_part_that_is_not_there_is_refused(
     part: int, step: int, complaint: str
 ) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidOptions) as caught:
         Parts(10, 4, 8, 0).indices(part, step)
     assert complaint in str(caught.value)
 
@@ -529,17 +529,17 @@ class Endless(Dataset[int]):
     ids=lambda given: type(given).__name__,
 )
 def test_what_has_no_samples_by_number_is_refused(data: Any, complaint: str) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidData) as caught:
         Batches(data)
     assert complaint in str(caught.value)
 
 
 @pytest.mark.parametrize("data", [X, Squares()])
 def test_a_batch_of_nothing_is_refused(data: Any) -> None:
-    with pytest.raises(InvalidScenario, match="batch: no sample is asked for"):
+    with pytest.raises(InvalidData, match="batch: no sample is asked for"):
         Batches(data)(np.array([], dtype=np.int64))
 
 
 def test_a_collate_that_is_no_function_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match="collate: is 3; try a function of a"):
+    with pytest.raises(InvalidData, match="collate: is 3; try a function of a"):
         Batches(X, collate=3)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from codedgrad.torch.model.workload import _to
+from codedgrad.torch.model.workload import to_device
 
 
 class Pair(NamedTuple):
@@ -64,33 +64,33 @@ def there(moved: Any) -> bool:
 
 
 def test_a_namedtuple_stays_one() -> None:
-    moved = _to(Pair(one(), [one(), "label"]), "meta")
+    moved = to_device(Pair(one(), [one(), "label"]), "meta")
     assert type(moved) is Pair
     assert there(moved.x)
     assert there(moved.y[0])
     assert moved.y[1] == "label"
-    edges = _to(Edges(one(), one()), "meta")
+    edges = to_device(Edges(one(), one()), "meta")
     assert type(edges) is Edges
     assert there(edges.away)
     assert there(edges.to)
 
 
 def test_a_packed_sequence_stays_one() -> None:
-    moved = _to((packed(), one()), "meta")
+    moved = to_device((packed(), one()), "meta")
     assert type(moved[0]) is PackedSequence
     assert there(moved[0].data)
     assert moved[0].batch_sizes.device.type == "cpu"  # as torch wants it
 
 
 def test_what_can_move_itself_does() -> None:
-    moved = _to({"own": Own(one())}, "meta")
+    moved = to_device({"own": Own(one())}, "meta")
     assert type(moved["own"]) is Own
     assert there(moved["own"].x)
 
 
 def test_a_dataclass_stays_one_and_is_not_made_anew() -> None:
     given = Frozen(one(), Batch(one()))
-    moved = _to(given, "meta")
+    moved = to_device(given, "meta")
     assert type(moved) is Frozen
     assert there(moved.x)
     assert type(moved.inner) is Batch
@@ -111,7 +111,7 @@ def test_a_dataclass_stays_one_and_is_not_made_anew() -> None:
     ids=lambda given: type(given).__name__,
 )
 def test_a_mapping_stays_what_it_is_where_that_can_be(given: Any) -> None:
-    moved = _to(given, "meta")
+    moved = to_device(given, "meta")
     can_be = not isinstance(given, MappingProxyType)
     assert type(moved) is (type(given) if can_be else dict)
     assert there(moved["x"])
@@ -120,16 +120,16 @@ def test_a_mapping_stays_what_it_is_where_that_can_be(given: Any) -> None:
 
 def test_tuples_and_lists_stay_what_they_are_and_the_rest_as_it_is() -> None:
     label = object()
-    moved = _to((one(), [one()], "text", 3, None, label, Batch), "meta")
+    moved = to_device((one(), [one()], "text", 3, None, label, Batch), "meta")
     assert there(moved[0])
     assert type(moved[1]) is list
     assert there(moved[1][0])
     assert moved[2:] == ("text", 3, None, label, Batch)
-    largest = _to(one().max(dim=0), "meta")
+    largest = to_device(one().max(dim=0), "meta")
     assert type(largest) is torch.return_types.max
     assert there(largest.values)
 
 
 def test_on_the_cpu_nothing_is_touched() -> None:
     given = Pair(one(), packed())
-    assert _to(given, "cpu") is given
+    assert to_device(given, "cpu") is given

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.torch.model.flat import Flat, Span, refuse
 
 
@@ -204,7 +204,7 @@ def test_a_buffer_of_another_shape_is_refused() -> None:
     net = model()
     flat = Flat(net)
     net.scale = torch.zeros(4).half()
-    with pytest.raises(InvalidScenario, match="the buffer scale: is gone, or has"):
+    with pytest.raises(InvalidJob, match="the buffer scale: is gone, or has"):
         flat.gather()
 
 
@@ -253,7 +253,7 @@ class Trained(nn.Module):
     ],
 )
 def test_what_cannot_be_published_or_sent_is_refused(net: nn.Module, said: str) -> None:
-    with pytest.raises(InvalidScenario, match=said):
+    with pytest.raises(InvalidJob, match=said):
         refuse(net)
 
 

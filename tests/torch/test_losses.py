@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidData, InvalidJob
 from codedgrad.torch.losses import (
     Loss,
     correct,
@@ -401,21 +401,21 @@ class Doubled(nn.MSELoss):
 def test_a_loss_without_a_known_mean_is_refused_at_once(
     loss: Any, complaint: str
 ) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidJob) as caught:
         objective(loss)
     assert complaint in str(caught.value)
 
 
 def test_what_broadcasts_across_samples_is_refused() -> None:
     model = nn.Linear(2, 1)
-    with pytest.raises(InvalidScenario, match=r"shape \(6, 1\), the target shape \(6,"):
+    with pytest.raises(InvalidJob, match=r"shape \(6, 1\), the target shape \(6,"):
         objective(F.mse_loss)(model, (torch.ones(6, 2), torch.ones(6)))
 
 
 @pytest.mark.parametrize("name", ["weight", "pos_weight"])
 def test_weights_of_samples_are_refused(name: str) -> None:
     loss = nn.BCEWithLogitsLoss(**{name: torch.ones(6, 1)})
-    with pytest.raises(InvalidScenario, match=f"{name} has shape .6, 1., a row per"):
+    with pytest.raises(InvalidJob, match=f"{name} has shape .6, 1., a row per"):
         objective(loss)(nn.Linear(2, 1), (torch.ones(6, 2), torch.ones(6, 1)))
 
 
@@ -433,7 +433,7 @@ def test_weights_of_samples_are_refused(name: str) -> None:
     ids=named,
 )
 def test_a_batch_without_a_target_is_refused(batch: Any, complaint: str) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidData) as caught:
         objective(F.mse_loss)(nn.Linear(3, 1), batch)
     assert complaint in str(caught.value)
     assert "try a function loss(model, batch) that returns (sum, count)" in str(
@@ -442,7 +442,7 @@ def test_a_batch_without_a_target_is_refused(batch: Any, complaint: str) -> None
 
 
 def test_an_output_that_is_no_tensor_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match="the output of the model: is a tuple of"):
+    with pytest.raises(InvalidJob, match="the output of the model: is a tuple of"):
         objective(F.mse_loss)(nn.LSTM(3, 1), (torch.ones(2, 3), torch.ones(2, 1)))
 
 
@@ -542,7 +542,7 @@ def returning(value: Any) -> Callable[[nn.Module, Any], Any]:
     ],
 )
 def test_what_is_not_a_sum_and_a_count_is_refused(value: Any, complaint: str) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidJob) as caught:
         objective(returning(value))(nn.Linear(3, 1), BATCH)
     assert complaint in str(caught.value)
 
@@ -565,7 +565,7 @@ def test_names_of_metrics_stay_the_same() -> None:
 
     evaluate, model = objective(loss), nn.Linear(3, 1)
     evaluate(model, BATCH)
-    with pytest.raises(InvalidScenario, match=r"metrics \['b'\], and before \['a'\]"):
+    with pytest.raises(InvalidJob, match=r"metrics \['b'\], and before \['a'\]"):
         evaluate(model, BATCH)
 
 
@@ -598,7 +598,7 @@ def sizes(output: Tensor, target: Tensor) -> Tensor:
     ],
 )
 def test_a_function_of_output_and_target_is_told_apart(loss: Any) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidJob) as caught:
         objective(loss)(nn.Linear(3, 1), (torch.ones(4, 3), torch.zeros(4, 1)))
     assert isinstance(caught.value.__cause__, TypeError | AttributeError)
     assert "when it was called with (model, batch); try mean_over_samples(f" in str(
@@ -655,13 +655,13 @@ def test_a_mean_over_samples_may_have_outputs_of_any_kind() -> None:
 @pytest.mark.parametrize("value", [torch.ones(3), 1.0, (torch.tensor(1.0), 2)])
 def test_a_mean_that_is_not_one_number_is_refused(value: Any) -> None:
     evaluate = objective(mean_over_samples(lambda output, target: value))
-    with pytest.raises(InvalidScenario, match="is not a sum"):
+    with pytest.raises(InvalidJob, match="is not a sum"):
         evaluate(nn.Linear(3, 1), (torch.ones(4, 3), torch.zeros(4, 1)))
 
 
 @pytest.mark.parametrize("function", [nn.MSELoss, None])
 def test_a_mean_of_no_function_is_refused(function: Any) -> None:
-    with pytest.raises(InvalidScenario, match="mean_over_samples: is given"):
+    with pytest.raises(InvalidJob, match="mean_over_samples: is given"):
         mean_over_samples(function)
 
 
@@ -707,20 +707,20 @@ def test_metrics_see_the_output_and_the_target_without_gradients(loss: Any) -> N
 
 
 def test_metrics_next_to_a_loss_of_model_and_batch_are_refused() -> None:
-    with pytest.raises(InvalidScenario, match="are given next to a loss of"):
+    with pytest.raises(InvalidJob, match="are given next to a loss of"):
         objective(summed, metrics={"right": correct})
 
 
 @pytest.mark.parametrize("metrics", [[correct], {"right": 1}, "right"])
 def test_metrics_that_are_no_functions_are_refused(metrics: Any) -> None:
-    with pytest.raises(InvalidScenario, match=r"functions of .output, target. by name"):
+    with pytest.raises(InvalidJob, match=r"functions of .output, target. by name"):
         objective(F.cross_entropy, metrics=metrics)
 
 
 @pytest.mark.parametrize("value", ["a", torch.ones(3), (1, 2, 3), None])
 def test_a_metric_that_is_no_number_is_refused(value: Any) -> None:
     evaluate = objective(F.mse_loss, metrics={"odd": lambda output, target: value})
-    with pytest.raises(InvalidScenario, match=r"metrics: odd is .*; try a number, or"):
+    with pytest.raises(InvalidJob, match=r"metrics: odd is .*; try a number, or"):
         evaluate(nn.Linear(3, 1), (torch.ones(4, 3), torch.zeros(4, 1)))
 
 
@@ -746,7 +746,7 @@ def test_right_predictions_of_probabilities_are_counted() -> None:
 def test_predictions_without_classes_are_refused(
     output: tuple[int, ...], target: tuple[int, ...]
 ) -> None:
-    with pytest.raises(InvalidScenario, match="correct: output has shape"):
+    with pytest.raises(InvalidJob, match="correct: output has shape"):
         correct(torch.ones(output), torch.ones(target))
 
 
@@ -782,7 +782,7 @@ def test_the_samples_of_a_batch_are_the_rows_of_its_first_tensor(
     "batch", [None, "text", ["a"], torch.tensor(1.0), {}, object()]
 )
 def test_a_batch_without_rows_is_refused(batch: Any) -> None:
-    with pytest.raises(InvalidScenario, match="batch: there is no tensor in"):
+    with pytest.raises(InvalidData, match="batch: there is no tensor in"):
         samples_of(batch)
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from codedgrad.errors import InvalidScenario, JobFailed
+from codedgrad.errors import InvalidJob, JobFailed
 from codedgrad.torch import Job, train
 from codedgrad.torch.data import Batches, Parts
 from codedgrad.torch.model.determinism import seed_everything
@@ -385,7 +385,7 @@ def test_a_codebook_without_a_rule_is_refused_by_a_sentence(codes: int) -> None:
     with (
         train(vqvae(codes, None).job, workers=2, engine="here") as coded,
         pytest.raises(
-            InvalidScenario,
+            InvalidJob,
             match=r"the buffer quantizer\.\w+: is changed by the forward pass, and how "
             r'parts add up is not known; try Job\(buffers=\{"quantizer\.\w+": rule\}\)',
         ),
@@ -481,7 +481,7 @@ def test_a_counter_that_parts_count_differently_is_refused_unless_it_has_a_rule(
         return lambda: Job(Tokens(), classified, (X, Y), batch_size=30, buffers=rules)
 
     with train(job(), workers=4, scheme="uncoded", engine="here") as coded:
-        with pytest.raises(InvalidScenario, match="the buffer seen: counts, and not"):
+        with pytest.raises(InvalidJob, match="the buffer seen: counts, and not"):
             coded.backward()  # parts of 8 and 7, whose mean is no whole number
         assert coded.model.calls == 0
         assert coded.model.last.weight.grad is None
@@ -503,7 +503,7 @@ def test_a_mean_that_happens_to_be_whole_is_not_taken_for_alike() -> None:
 
     with (
         train(job, workers=2, scheme="uncoded", engine="here") as coded,
-        pytest.raises(InvalidScenario, match="the buffer seen: counts, and not alike"),
+        pytest.raises(InvalidJob, match="the buffer seen: counts, and not alike"),
     ):
         coded.backward()  # 4 and 8 of two samples each: the mean is 6
 
@@ -549,7 +549,7 @@ def test_a_whole_number_that_changes_by_too_much_is_refused() -> None:
             scheme="uncoded",
             engine="here",
         ) as coded,
-        pytest.raises(InvalidScenario, match="the buffer seen: changes by 2,199,0"),
+        pytest.raises(InvalidJob, match="the buffer seen: changes by 2,199,0"),
     ):
         coded.backward()
 
@@ -580,7 +580,7 @@ def test_a_buffer_that_begins_at_infinity_is_refused_and_does_not_freeze_others(
     with (
         train(job(-torch.inf), workers=2, scheme="uncoded", engine="here") as coded,
         pytest.raises(
-            InvalidScenario, match="the buffer largest: changes from a value that is"
+            InvalidJob, match="the buffer largest: changes from a value that is"
         ),
     ):
         coded.backward()
@@ -607,5 +607,5 @@ def test_rules_that_cannot_be_meant_are_refused(
     def job() -> Job:
         return Job(Tokens(), classified, (X, Y), buffers=rules)
 
-    with pytest.raises(InvalidScenario, match=said):
+    with pytest.raises(InvalidJob, match=said):
         train(job, workers=2, engine="here")

@@ -36,7 +36,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import codedgrad as cg
 from codedgrad.core import Combine, Patience, StepStarted, WorkerJoined, WorkerLost
 from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario
+from codedgrad.errors import InvalidCheckpoint, InvalidFolder, InvalidOptions
 from codedgrad.schemes import build
 from codedgrad.torch import Checkpoints, Job
 from codedgrad.torch.checkpoint import files as checkpoint
@@ -375,28 +375,43 @@ def test_a_run_is_not_written_over(whole: Whole, tmp_path: Path) -> None:
     folder = whole.photos.print("begun", 7, tmp_path)
     before = contents(folder)
     said = 'has a run already; try resume="auto" to go on with it, or another folder'
-    with pytest.raises(InvalidScenario, match=said):
+    with pytest.raises(InvalidFolder, match=said):
         train(folder, resume=False)
     assert contents(folder) == before
 
 
 def test_a_run_that_must_be_there_is_missed(whole: Whole, tmp_path: Path) -> None:
-    said = "has no checkpoint to go on from"
-    with pytest.raises(InvalidScenario, match=said):
+    advice = "; try the folder of a run, or resume=False to begin one"
+    with pytest.raises(InvalidFolder, match=f"none: does not exist{advice}"):
         train(tmp_path / "none", resume=True)
     assert not (tmp_path / "none").exists()
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InvalidFolder, match=f"none: has no run to resume{advice}"):
+        train(tmp_path / "none", resume=True)
     folder = whole.photos.print("begun", 3, tmp_path)  # before its first checkpoint
     before = contents(folder)
-    with pytest.raises(InvalidScenario, match=said):
+    said = 'has no checkpoint to go on from; try resume="auto", which begins at step 0'
+    with pytest.raises(InvalidFolder, match=said):
         train(folder, resume=True)
     assert contents(folder) == before
-    with pytest.raises(InvalidScenario, match="resume: has no folder to be in"):
+    with pytest.raises(InvalidOptions, match="resume: has no folder to be in"):
         train(None, resume=True)
+
+
+def test_a_misspelt_folder_is_answered_with_the_run_that_was_meant(
+    whole: Whole, tmp_path: Path
+) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    (tmp_path / "typ").mkdir()  # nearer, and without a run
+    with pytest.raises(InvalidFolder) as caught:
+        train(tmp_path / "typo", resume=True)
+    assert f"typo: does not exist (did you mean {folder}?); try " in str(caught.value)
+    assert not (tmp_path / "typo").exists()
 
 
 @pytest.mark.parametrize("resume", ["yes", "AUTO", None])
 def test_another_word_is_refused(tmp_path: Path, resume: Any) -> None:
-    with pytest.raises(InvalidScenario, match=r"resume: is .* try True, False or"):
+    with pytest.raises(InvalidOptions, match=r"resume: is .* try True, False or"):
         train(tmp_path / "run", resume=resume)
     assert not (tmp_path / "run").exists()
 
@@ -406,10 +421,60 @@ def test_a_run_goes_on_where_it_must_be_there(whole: Whole, tmp_path: Path) -> N
     assert outcome(folder) == whole.outcome
 
 
-def test_where_there_is_nothing_a_run_begins(whole: Whole, tmp_path: Path) -> None:
+def test_where_there_is_nothing_a_run_begins(
+    whole: Whole, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for folder in (tmp_path / "a" / "b", tmp_path):
         train(folder, resume="auto")
         assert outcome(folder) == whole.outcome
+        assert capsys.readouterr().err == (
+            f"codedgrad: nothing to resume in {folder}: beginning at step 0\n"
+        )
+
+
+@pytest.mark.parametrize("resume", [True, "auto"])
+def test_a_run_that_goes_on_says_from_where(
+    whole: Whole,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    resume: bool | str,
+) -> None:
+    folder = whole.photos.print("begun", 7, tmp_path)
+    saved = Shelf(folder / "checkpoints").steps()[-1]
+    train(folder, resume=resume)
+    said = f"codedgrad: going on from step {saved} of {folder}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_new_run_has_nothing_to_say_of_resuming(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "run", resume=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_with_files_of_the_user_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "train.py").touch()
+    train(tmp_path, total=2)
+    own = tmp_path / "runs" / "first"
+    assert caplog.messages[0] == (
+        f"run_dir {tmp_path} holds other files: the files of the run are written "
+        f"beside them; a folder of its own, such as {own}, keeps them apart"
+    )
+    train(tmp_path, total=3)
+    assert caplog.text.count("holds other files") == 1
+
+
+@pytest.mark.parametrize("names", [[], [".gitkeep"], ["lock.json"], ["run.json"]])
+def test_a_folder_that_is_empty_or_of_a_run_is_not_warned_of(
+    names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    train(tmp_path, total=2)
+    assert "other files" not in caplog.text
 
 
 def write_trace(folder: Path, data: bytes) -> None:
@@ -491,7 +556,7 @@ def test_another_run_is_not_gone_on_with(
     folder = whole.photos.print("begun", step, tmp_path)
     before = contents(folder)
     where = f"run_dir {folder}: the run "
-    with pytest.raises(InvalidScenario, match=f"{where}{said}.*, or another folder$"):
+    with pytest.raises(InvalidFolder, match=f"{where}{said}.*, or another folder$"):
         train(folder, **options)
     assert contents(folder) == before
 
@@ -515,7 +580,7 @@ def test_what_is_run_is_told_twice(whole: Whole, tmp_path: Path, missing: str) -
         del state["manifest"]
         checkpoint.save(newest_file(folder), state)
     if missing != "both":
-        with pytest.raises(InvalidScenario, match="has seed 0, not 1"):
+        with pytest.raises(InvalidFolder, match="has seed 0, not 1"):
             train(folder, seed=1)
     train(folder)
     assert outcome(folder) == whole.outcome
@@ -670,15 +735,15 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run"
     file.write_text("my thesis")
     for resume in (False, "auto"):
-        with pytest.raises(InvalidScenario, match=f"run_dir {file}: cannot be written"):
+        with pytest.raises(InvalidFolder, match=f"run_dir {file}: cannot be written"):
             train(file, resume=resume)
-    with pytest.raises(InvalidScenario, match="has no checkpoint to go on from"):
+    with pytest.raises(InvalidFolder, match="has no run to resume"):
         train(file, resume=True)
     assert file.read_text() == "my thesis"
 
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
-    with pytest.raises(InvalidScenario, match="run_dir /proc/nothing: cannot be"):
+    with pytest.raises(InvalidFolder, match="run_dir /proc/nothing: cannot be"):
         train(Path("/proc/nothing"), resume=False)
 
 
@@ -700,14 +765,15 @@ def test_what_is_only_told_to_people_does_not_stop_a_run(
 
 
 def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(
-    whole: Whole, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    whole: Whole, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = whole.photos.print("begun", 7, tmp_path)
     shutil.rmtree(folder / "checkpoints")
     lines = (folder / STEPS).read_bytes()
     train(folder)
-    assert "has figures of steps, but no checkpoint: it begins with step 0" in (
-        caplog.text
+    assert capsys.readouterr().err == (
+        f"codedgrad: {folder} has figures of steps, but no checkpoint: beginning at "
+        "step 0\n"
     )
     assert (folder / STEPS).read_bytes().startswith(lines)  # nothing is lost
     assert outcome(folder) == whole.outcome
@@ -718,7 +784,7 @@ def test_samples_are_still_compared_after_a_life_that_did_not(
 ) -> None:
     folder = whole.photos.print("begun", 7, tmp_path)
     train(folder, make=partial(job, verify_data=False), total=9)
-    with pytest.raises(InvalidScenario, match="was trained on other samples"):
+    with pytest.raises(InvalidFolder, match="was trained on other samples"):
         train(folder, make=partial(job, offset=1.0))
 
 
@@ -778,11 +844,11 @@ class Broken(Here):
     """An engine that does not start."""
 
     def start(self, *given: Any, **options: Any) -> None:
-        raise InvalidScenario("the engine", "is broken", "another")
+        raise InvalidOptions("the engine", "is broken", "another")
 
 
 def test_a_start_that_failed_is_not_yet_a_run(whole: Whole, tmp_path: Path) -> None:
-    with pytest.raises(InvalidScenario, match="is broken"):
+    with pytest.raises(InvalidOptions, match="is broken"):
         train(tmp_path, engine=Broken(), seed=5)
     train(tmp_path, resume=False)
     assert outcome(tmp_path) == whole.outcome
@@ -793,7 +859,7 @@ def test_files_are_closed_where_workers_do_not_start(
     whole: Whole, tmp_path: Path
 ) -> None:
     folder = whole.photos.print("begun", 7, tmp_path)
-    with pytest.raises(InvalidScenario, match="is broken"):
+    with pytest.raises(InvalidOptions, match="is broken"):
         train(folder, engine=Broken())
     assert open_files(folder) == []
     train(folder)
@@ -858,7 +924,7 @@ def test_checkpoints_are_written_by_time_and_by_steps(
 @pytest.mark.parametrize("name", ["seconds", "steps", "keep"])
 @pytest.mark.parametrize("value", [-1, math.nan])
 def test_checkpoints_that_cannot_be_are_refused(name: str, value: float) -> None:
-    with pytest.raises(InvalidScenario, match=f"checkpoints: {name}: is {value}; try"):
+    with pytest.raises(InvalidOptions, match=f"checkpoints: {name}: is {value}; try"):
         Checkpoints(**{name: value})
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from codedgrad.advise import Asked, advice_on, plan
 from codedgrad.advise.plan.scenario import write_scenario
 from codedgrad.advise.plan.sources import source_from
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions, InvalidScenario
 from codedgrad.torch import Job, train
 
 
@@ -32,7 +32,7 @@ def test_a_plan_is_trained_with_the_scheme_that_it_advises(scenario: str) -> Non
 
 
 def test_other_workers_than_those_planned_for_are_refused(scenario: str) -> None:
-    with pytest.raises(InvalidScenario, match="are 5, the scheme has 4"):
+    with pytest.raises(InvalidOptions, match="are 5, the scheme has 4"):
         train(job, scheme=scenario, workers=5, engine="here")
 
 

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 import codedgrad as cg
 from codedgrad.core import Command, Event, MessageArrived, Patience, StepStarted
 from codedgrad.engines import FaultPlan, Here, Local
-from codedgrad.errors import InvalidScenario, StepGivenUp
+from codedgrad.errors import InvalidOptions, StepGivenUp
 from codedgrad.schemes import uncoded
 from codedgrad.torch import Checkpoints, Coded, Job
 from codedgrad.torch import signals as stopping
@@ -201,8 +201,8 @@ def test_a_step_that_has_its_gradient_is_finished_first(
         train(folder, look)
     assert done == [0, 1, 2, 3, 4]
     assert saved(folder) == [3, 5]
-    if isinstance(caught.value, SystemExit):
-        assert caught.value.code == 143
+    assert isinstance(caught.value, SystemExit)  # uncaught, it prints no traceback
+    assert caught.value.code == 128 + number
 
 
 @pytest.mark.parametrize(("number", "error"), SIGNALS)
@@ -599,7 +599,7 @@ def test_in_a_thread_no_signal_is_taken(folder: Path) -> None:
 
 def test_no_signal_is_kept_by_a_run_that_cannot_start(tmp_path: Path) -> None:
     before = handlers()
-    with pytest.raises(InvalidScenario):
+    with pytest.raises(InvalidOptions):
         train(tmp_path, faults=FaultPlan().kill(0, 1))
     assert handlers() == before
 
@@ -1019,10 +1019,20 @@ def ended(
     return dict(zip(wanted, found, strict=True))
 
 
-def test_ctrl_c_ends_training_as_it_ends_any_script(ended: dict[str, Ended]) -> None:
+def test_ctrl_c_ends_a_script_with_code_130_and_one_line_that_names_the_checkpoint(
+    ended: dict[str, Ended],
+) -> None:
     root = ended["Ctrl-C"]
-    assert root.code == -signal.SIGINT, root.errors
-    assert root.errors.rstrip().endswith("KeyboardInterrupt")
+    assert root.code == 128 + signal.SIGINT, root.errors
+    file = root.folder / "checkpoints" / "step-00000004.safetensors"
+    begun, _, ended_by = root.errors.partition("\n")
+    assert begun == (
+        f"codedgrad: nothing to resume in {root.folder}: beginning at step 0"
+    )
+    assert ended_by == (
+        f"codedgrad: stopped by Ctrl-C after 4 steps; checkpoint {file}; "
+        'go on with resume="auto"\n'
+    )
 
 
 def test_a_root_that_is_told_to_end_says_so_by_its_code(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import codedgrad as cg
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidCall, InvalidJob, InvalidOptions
 from codedgrad.torch import Checkpoints, Job, two_track
 
 STEPS = 7
@@ -115,24 +115,24 @@ class Own(torch.optim.Adam):
 )
 def test_other_optimizers_are_refused(kind: Callable[..., torch.optim.Adam]) -> None:
     said = f"two_track: takes Adam or AdamW, not {kind.__name__}; try torch.optim.AdamW"
-    with pytest.raises(InvalidScenario, match=said):
+    with pytest.raises(InvalidJob, match=said):
         two_track(kind([torch.zeros(1)], lr=0.1), 0.5)
 
 
 @pytest.mark.parametrize("shrink", [0.0, -0.5, 1.01, float("nan"), float("inf")])
 def test_a_shrink_that_is_none_is_refused(shrink: float) -> None:
-    with pytest.raises(InvalidScenario, match=r"shrink: is .*; try above 0, and up to"):
+    with pytest.raises(InvalidOptions, match=r"shrink: is .*; try above 0, and up to"):
         two_track(torch.optim.Adam([torch.zeros(1)]), shrink)
 
 
 def test_it_is_not_done_twice_nor_after_a_scheduler() -> None:
     optimizer = two_track(torch.optim.Adam([torch.zeros(1)]), 0.5)
-    with pytest.raises(InvalidScenario, match=r"called before, with shrink = 0\.5"):
+    with pytest.raises(InvalidCall, match=r"called before, with shrink = 0\.5"):
         two_track(optimizer, 0.5)
     optimizer = torch.optim.Adam([torch.zeros(1)], lr=0.1)
     torch.optim.lr_scheduler.ConstantLR(optimizer)
     before = dict(optimizer.param_groups[0])
-    with pytest.raises(InvalidScenario, match="to make the scheduler later"):
+    with pytest.raises(InvalidCall, match="to make the scheduler later"):
         two_track(optimizer, 0.5)
     assert optimizer.param_groups[0] == before
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codedgrad.errors import InvalidScenario, JobFailed
+from codedgrad.errors import InvalidJob, JobFailed
 from codedgrad.torch import Job, train
 from codedgrad.torch.model import seal as seal_module
 from codedgrad.torch.model.flat import Flat
@@ -398,17 +398,15 @@ def test_a_buffer_that_the_job_did_not_make_is_refused() -> None:
     with train(late(makes=False), workers=2, scheme="uncoded", engine="here") as coded:
         coded.backward()
         coded.model.mean = torch.ones(FEATURES).double()
-        with pytest.raises(
-            InvalidScenario, match="the buffer mean: was not there when"
-        ):
+        with pytest.raises(InvalidJob, match="the buffer mean: was not there when"):
             coded.backward()
         coded.model.mean = None
         coded.model.last.register_buffer("mask", torch.ones(1))
-        with pytest.raises(InvalidScenario, match=r"the buffer last\.mask: was not"):
+        with pytest.raises(InvalidJob, match=r"the buffer last\.mask: was not"):
             coded.backward()
     with (
         train(late(makes=True), workers=2, scheme="uncoded", engine="here") as coded,
-        pytest.raises(InvalidScenario, match="the buffer mean: is made by the forward"),
+        pytest.raises(InvalidJob, match="the buffer mean: is made by the forward"),
     ):
         coded.backward()
 
@@ -438,7 +436,7 @@ def test_a_cache_may_grow_in_the_forward_pass_if_it_is_called_one() -> None:
             coded.model(X)  # as an evaluation would, at the root
     with (
         train(job(True), workers=2, scheme="uncoded", engine="here") as coded,
-        pytest.raises(InvalidScenario, match="register it with persistent=False"),
+        pytest.raises(InvalidJob, match="register it with persistent=False"),
     ):
         coded.backward()
 
@@ -455,7 +453,7 @@ def test_a_change_is_not_lost_when_publishing_is_interrupted(
         coded.model.frozen.weight.data.zero_()
         if interrupt == "no room":
             coded.knobs["text"] = "x" * (1 << 15)
-            with pytest.raises(InvalidScenario):
+            with pytest.raises(InvalidJob):
                 coded.backward()
             del coded.knobs["text"]
         else:
@@ -485,7 +483,7 @@ def test_a_model_of_torch_script_trains() -> None:
 def test_attributes_and_knobs_without_room_are_one_sentence() -> None:
     with train(job, workers=3, scheme="uncoded", engine="here") as coded:
         coded.knobs["text"] = "x" * (1 << 15)
-        with pytest.raises(InvalidScenario, match="changed attributes and knobs: take"):
+        with pytest.raises(InvalidJob, match="changed attributes and knobs: take"):
             coded.backward()
         coded.knobs["text"] = "x" * 30_000  # fits
         coded.backward()
@@ -531,7 +529,7 @@ def test_a_knob_that_nobody_has_set_is_one_sentence() -> None:
 
     with (
         train(make, workers=2, scheme="uncoded", engine="here") as coded,
-        pytest.raises(InvalidScenario, match=r"knobs: 'beta' has no value.*try coded"),
+        pytest.raises(InvalidJob, match=r"knobs: 'beta' has no value.*try coded"),
     ):
         coded.backward()
 
@@ -549,7 +547,7 @@ def test_knobs_may_be_set_all_at_once() -> None:
         coded.knobs = {"beta": 3.0}
         assert dict(coded.knobs) == {"beta": 3.0}
         assert coded.backward().loss == pytest.approx(3 * first)
-        with pytest.raises(InvalidScenario, match="knobs: 'net' is Linear"):
+        with pytest.raises(InvalidJob, match="knobs: 'net' is Linear"):
             coded.knobs = {"beta": 5.0, "net": nn.Linear(1, 1)}
         assert dict(coded.knobs) == {"beta": 3.0}
 
@@ -606,11 +604,11 @@ def test_a_loss_of_any_kind_is_told_the_step_unless_it_is_bound(
 
 def test_a_knob_is_a_plain_value() -> None:
     with train(job, workers=3, scheme="uncoded", engine="here") as coded:
-        with pytest.raises(InvalidScenario, match="knobs: 'net' is Linear"):
+        with pytest.raises(InvalidJob, match="knobs: 'net' is Linear"):
             coded.knobs["net"] = nn.Linear(1, 1)
-        with pytest.raises(InvalidScenario, match="knobs: 'large' is int"):
+        with pytest.raises(InvalidJob, match="knobs: 'large' is int"):
             coded.knobs["large"] = 2**64
-        with pytest.raises(InvalidScenario, match="knobs: 'raw' is bytes"):
+        with pytest.raises(InvalidJob, match="knobs: 'raw' is bytes"):
             coded.knobs["raw"] = b"abc"
 
 
@@ -699,7 +697,7 @@ def test_a_forward_pass_that_writes_unseen_is_refused(what: str, said: str) -> N
 
     with (
         train(make, workers=2, scheme="uncoded", engine="here") as coded,
-        pytest.raises(InvalidScenario, match=said),
+        pytest.raises(InvalidJob, match=said),
     ):
         coded.backward()
 

@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
-from codedgrad.errors import FolderInUse, InvalidScenario, InvalidTrace, LockLost
+from codedgrad.errors import (
+    FolderInUse,
+    InvalidFolder,
+    InvalidOptions,
+    InvalidTrace,
+    LockLost,
+)
 from codedgrad.trace import Lock, Status, read_status
 
 QUICK = {"stale": 0.4, "every": 0.02}  # where the holder is stopped, or killed
@@ -160,7 +166,7 @@ def test_a_second_root_is_refused_with_the_first_ones_name(
     assert "at step 17" in text
     assert f"kill {first.pid} on {os.uname().nodename}" in text
     assert "take_over=True" in text
-    assert isinstance(refused.value, InvalidScenario)
+    assert isinstance(refused.value, InvalidFolder)
     first.do("check")
 
 
@@ -526,7 +532,7 @@ def test_a_lock_that_cannot_be_released_is_warned_of(
 
 def test_a_folder_that_cannot_be_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidScenario, match="cannot be read or written"):
+    with pytest.raises(InvalidFolder, match="cannot be read or written"):
         Lock(tmp_path / "file" / "run")
-    with pytest.raises(InvalidScenario, match="several heartbeats"):
+    with pytest.raises(InvalidOptions, match="several heartbeats"):
         Lock(tmp_path / "run", stale=1.0, every=1.0)

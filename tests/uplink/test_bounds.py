@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from codedgrad.errors import CodedgradError
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.batteries import Battery
 from codedgrad.uplink.bounds import gap_bound, jain, static_optimum, utility
 
@@ -88,13 +88,13 @@ def test_the_bound_of_the_gap_counts_batteries_too() -> None:
 
 
 def test_numbers_that_cannot_be_are_refused() -> None:
-    with pytest.raises(CodedgradError, match="values is empty"):
+    with pytest.raises(InvalidOptions, match="values is empty"):
         jain([])
-    with pytest.raises(CodedgradError, match="rates of worker 1 is -1"):
+    with pytest.raises(InvalidOptions, match="rates of worker 1 is -1"):
         static_optimum([1.0, -1.0], 1.0)
-    with pytest.raises(CodedgradError, match="most has 1 numbers for 2 workers"):
+    with pytest.raises(InvalidOptions, match="most has 1 numbers for 2 workers"):
         static_optimum([1.0, 1.0], [1.0])
-    with pytest.raises(CodedgradError, match="beta is 0"):
+    with pytest.raises(InvalidOptions, match="beta is 0"):
         static_optimum([1.0], 1.0, beta=0)
-    with pytest.raises(CodedgradError, match="V is 0"):
+    with pytest.raises(InvalidOptions, match="V is 0"):
         gap_bound(0, 1.0, [1.0])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedgrad.errors import CodedgradError, ProtocolError
+from codedgrad.errors import InvalidOptions, ProtocolError
 from codedgrad.uplink.batteries import Battery
 from codedgrad.uplink.credits import Credits
 from codedgrad.uplink.fair import Uplink
@@ -201,8 +201,8 @@ def test_offers_that_cannot_be_are_refused() -> None:
     credits.offer(0, "a", 1.0)
     with pytest.raises(ProtocolError, match="message 'a' is offered, and it waits"):
         credits.offer(1, "a", 1.0)
-    with pytest.raises(CodedgradError, match="size is 0"):
+    with pytest.raises(InvalidOptions, match="size is 0"):
         credits.offer(1, "b", 0)
-    with pytest.raises(CodedgradError, match="no worker 2; try a worker from 0 to 1"):
+    with pytest.raises(InvalidOptions, match="no worker 2; try a worker from 0 to 1"):
         credits.offer(2, "b", 1.0)
     assert credits.waiting(1) == ()

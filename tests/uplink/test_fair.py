@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedgrad.errors import CodedgradError
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.batteries import Battery
 from codedgrad.uplink.bounds import gap_bound, jain, static_optimum, utility
 from codedgrad.uplink.fair import Uplink
@@ -456,7 +456,7 @@ def test_a_worker_that_is_short_sends_for_as_long_as_its_battery_lasts() -> None
 )
 def test_parameters_that_cannot_be_are_refused(change: dict, words: str) -> None:
     good = {"workers": 2, "V": 1.0, "most": 1.0, "peaks": (1.0, 2.0)}
-    with pytest.raises(CodedgradError, match=words):
+    with pytest.raises(InvalidOptions, match=words):
         Uplink(**good | change)
 
 
@@ -470,16 +470,16 @@ def test_a_slot_beyond_the_bounds_is_refused_and_changes_nothing(name: str) -> N
         ([1.0, 1.0], [math.nan, 2.0], None, "rates of worker 0 is nan"),
         ([1.0, 1.0], [1.0, 2.0], [0.0, 0.0], "harvest is given"),
     ):
-        with pytest.raises(CodedgradError, match=words):
+        with pytest.raises(InvalidOptions, match=words):
             uplink.slot(offered, rates, harvest)
-    with pytest.raises(CodedgradError, match="bits is -1"):
+    with pytest.raises(InvalidOptions, match="bits is -1"):
         uplink.withdraw(0, -1.0)
     assert uplink.queues == (0.0, 0.0)
 
 
 def test_a_slot_of_a_battery_needs_to_know_the_harvest() -> None:
     uplink = Uplink(1, V=1.0, most=1.0, peaks=(1.0,), battery=Battery(1.0, 0.5))
-    with pytest.raises(CodedgradError, match="harvest is missing; try the energy"):
+    with pytest.raises(InvalidOptions, match="harvest is missing; try the energy"):
         uplink.slot([1.0], [1.0])
-    with pytest.raises(CodedgradError, match=r"harvest of worker 0 is 0\.6"):
+    with pytest.raises(InvalidOptions, match=r"harvest of worker 0 is 0\.6"):
         uplink.slot([1.0], [1.0], [0.6])

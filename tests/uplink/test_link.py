@@ -2,7 +2,7 @@
 
 import pytest
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink import Link
 from codedgrad.uplink.rivals import POLICIES
 
@@ -76,12 +76,12 @@ def test_what_waits_in_a_queue_stays_below_about_one_message() -> None:
 def test_a_link_that_cannot_be_is_refused(
     options: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(InvalidScenario) as caught:
+    with pytest.raises(InvalidOptions) as caught:
         Link(**options)  # type: ignore[arg-type]
     assert f"link: {said}" in str(caught.value)
     assert "; try " in str(caught.value)
 
 
 def test_seconds_must_be_for_as_many_workers_as_there_are() -> None:
-    with pytest.raises(InvalidScenario, match="has seconds for 2 workers"):
+    with pytest.raises(InvalidOptions, match="has seconds for 2 workers"):
         Link(seconds=(1.0, 2.0)).rates(3)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.view import read_subject, read_subjects, write_scalars
 
@@ -40,8 +40,9 @@ def test_every_figure_is_a_scalar_of_its_step(make_run: Make, tmp_path: Path) ->
         "step/messages",
         "step/seconds",
         "step/work",
-        "waiting for all/at least",
         "waiting for all/estimate",
+        "waiting for all/high",
+        "waiting for all/low",
     }
     loss = found.Scalars("loss")
     assert [(each.step, each.value) for each in loss] == [(0, 1.0), (1, 0.5), (2, 0.25)]
@@ -76,7 +77,7 @@ def test_a_folder_that_is_there_is_left_alone(make_run: Make, tmp_path: Path) ->
     subjects = read_subjects([make_run(uncoded(2), SLOW)])
     write_scalars(subjects, tmp_path / "board")
     before = sorted((tmp_path / "board").rglob("*"))
-    with pytest.raises(InvalidOption, match="coded is there already"):
+    with pytest.raises(InvalidOptions, match="coded is there already"):
         write_scalars(subjects, tmp_path / "board")
     assert sorted((tmp_path / "board").rglob("*")) == before
 
@@ -84,7 +85,7 @@ def test_a_folder_that_is_there_is_left_alone(make_run: Make, tmp_path: Path) ->
 def test_a_folder_that_cannot_be_is_refused(make_run: Make, tmp_path: Path) -> None:
     subjects = read_subjects([make_run(uncoded(2), SLOW)])
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidOption, match="cannot be written"):
+    with pytest.raises(InvalidOptions, match="cannot be written"):
         write_scalars(subjects, tmp_path / "file" / "board")
 
 
@@ -96,7 +97,7 @@ def test_a_full_disk_leaves_no_half_of_a_folder(
 
     subjects = read_subjects([make_run(uncoded(2), SLOW)])
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(InvalidOption, match=r"cannot be written \(No space left"):
+    with pytest.raises(InvalidOptions, match=r"cannot be written \(No space left"):
         write_scalars(subjects, tmp_path / "board")
     assert list((tmp_path / "board").iterdir()) == []
 
@@ -106,6 +107,6 @@ def test_without_tensorboard_the_extra_is_named(
 ) -> None:
     name = "tensorboard.summary.writer.event_file_writer"
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InvalidOption, match=r"codedgrad\[tensorboard\]"):
+    with pytest.raises(InvalidOptions, match=r"codedgrad\[tensorboard\]"):
         write_scalars(read_subjects([make_run(uncoded(2), SLOW)]), tmp_path / "board")
     assert not (tmp_path / "board").exists()

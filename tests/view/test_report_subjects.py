@@ -19,7 +19,7 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.delays import write_matrix
-from codedgrad.errors import InvalidDelays, InvalidTrace
+from codedgrad.errors import InvalidFolder, InvalidOptions, InvalidTrace
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.trace import Header, Recorder
 from codedgrad.view import Fate, Subject, read_subject, read_subjects
@@ -154,7 +154,7 @@ def test_a_recording_is_waiting_for_all(tmp_path: Path) -> None:
     assert subject.workers == ("a", "b")
     assert subject.steps.tolist() == [3, 5]
     assert subject.seconds.tolist() == [2.0, 4.0]
-    assert subject.reports[0].waiting.at_least == 2.0
+    assert subject.reports[0].waiting.estimate == 2.0
 
 
 def test_a_torn_trace_is_read_to_its_last_whole_step(make_trace: Make) -> None:
@@ -173,12 +173,14 @@ def test_a_run_in_which_no_step_has_ended_is_read(make_run: Make) -> None:
 
 
 def test_titles_are_told_apart(make_trace: Make) -> None:
-    paths = [make_trace(uncoded(2), [[1.0, 2.0]], name) for name in ("a.l", "b.l")]
+    paths = [
+        make_trace(uncoded(2), [[1.0, 2.0]], name) for name in ("a.jsonl", "b.jsonl")
+    ]
     subjects = read_subjects([*paths, paths[0]])
     assert [subject.title for subject in subjects] == [
-        "uncoded, a.l",
-        "uncoded, b.l",
-        "uncoded, a.l (2)",
+        "uncoded, a.jsonl",
+        "uncoded, b.jsonl",
+        "uncoded, a.jsonl (2)",
     ]
 
 
@@ -198,12 +200,12 @@ def test_a_title_is_one_printable_line(make_run: Make) -> None:
 
 @pytest.mark.parametrize("name", ["nothing.jsonl", "nothing", "nothing.csv"])
 def test_what_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises((InvalidTrace, InvalidDelays), match="cannot be read"):
+    with pytest.raises(InvalidOptions, match=f"{name}: is not there; try the folder"):
         read_subject(tmp_path / name)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidTrace, match="is this the folder of a run"):
+    with pytest.raises(InvalidFolder, match=r"it has no run\.json; try the folder"):
         read_subject(tmp_path)
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from codedgrad.core import Scheme, Traits
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.schemes import build, uncoded
 from codedgrad.sim import Bounds, Machine, Network, Result, mean_error, ratio
 from codedgrad.view import (
@@ -309,7 +309,7 @@ def test_a_file_that_cannot_be_drawn_is_refused_at_once(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(InvalidOption, match="--plot"):
+    with pytest.raises(InvalidOptions, match="--plot"):
         check_plot(tmp_path / name)
 
 
@@ -324,7 +324,7 @@ def test_without_matplotlib_it_says_what_to_install(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InvalidOption, match=r'try pip install "codedgrad\[plot\]"'):
+    with pytest.raises(InvalidOptions, match=r'try pip install "codedgrad\[plot\]"'):
         check_plot(tmp_path / "times.png")
 
 

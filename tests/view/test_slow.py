@@ -48,8 +48,8 @@ def test_of_several_runs_only_those_are_named_in_which_somebody_was(
     make_trace: Make,
 ) -> None:
     paths = [
-        make_trace(fractional(4, tolerance=1), EVEN, "a"),
-        make_trace(uncoded(4), UNEVEN, "b"),
+        make_trace(fractional(4, tolerance=1), EVEN, "a.jsonl"),
+        make_trace(uncoded(4), UNEVEN, "b.jsonl"),
     ]
     section = who_was_slow(read_subjects(paths))
     assert re.findall(r"<h3>(.*?)</h3>", section) == ["uncoded"]

@@ -19,7 +19,7 @@ from codedgrad.core import (
     WorkerLost,
 )
 from codedgrad.delays import write_matrix
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.schemes import fractional, uncoded
 from codedgrad.testing import Everything
 from codedgrad.trace import Header, Recorder
@@ -184,7 +184,7 @@ def test_the_file_is_json_and_replaces_only_its_own_kind(
     told = json.loads(file.read_text())
     assert told["traceEvents"] == timeline(subjects)
     before = (run / "run.json").read_bytes()
-    with pytest.raises(InvalidOption, match="is there and is something else"):
+    with pytest.raises(InvalidOptions, match="is there and is something else"):
         write_timeline(subjects, run / "run.json")
     assert (run / "run.json").read_bytes() == before
 

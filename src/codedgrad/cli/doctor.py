@@ -20,7 +20,7 @@ from codedgrad.cli.echo import WIDTH
 from codedgrad.engines.doctor.doctor import findings
 from codedgrad.engines.doctor.examination import Finding, Looking
 from codedgrad.engines.ray.address import is_address
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.view.subjects import shown
 
 _INDENT = " " * 15  # before a reason
@@ -62,7 +62,7 @@ def doctor(
     Example: codedgrad doctor --try
     """
     if address is not None and not is_address(address):
-        raise InvalidOption(f"--address {address}", "HOST:PORT, or auto")
+        raise InvalidOptions("--address", f"is {address!r}", "HOST:PORT, or auto")
     looking = Looking(address, tries, limit)
     with _progress(looking) as told:
         if as_json:

@@ -1,4 +1,4 @@
-"""Printing what standard output can show; some know ASCII only."""
+"""What the commands print alike: text that standard output can show, and help."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import sys
 import textwrap
 
 import typer
+
+from codedgrad.scenario.delays_text import PATHS
+
+PATHS_HELP = f"{PATHS[0].upper()}{PATHS[1:]}, which come with codedgrad."
+"""What `simulate`, `plan`, `who` and `report` take as a path."""
 
 WIDTH = 80
 """Columns of a line, of every table and sentence."""

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codedgrad.cli.echo import WIDTH, echo
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.papers import PAPERS, Effort, Exhibit, Paper, Recipe
 from codedgrad.papers.drawing import check_drawing
 from codedgrad.papers.writing import check_folder, facts, write_exhibit, write_facts
@@ -78,7 +78,7 @@ def _chosen(names: Sequence[str] | None) -> list[Paper]:
         if given not in PAPERS:
             close = get_close_matches(given, PAPERS, n=1)
             advice = close[0] if close else f"one of {', '.join(PAPERS)}"
-            raise InvalidOption(f"there is no paper {given!r}", advice)
+            raise InvalidOptions("papers", f"there is no paper {given!r}", advice)
     return [PAPERS[each] for each in chosen]
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,8 @@ from codedgrad.advise.plan.scenario import check_scenario, write_scenario
 from codedgrad.advise.plan.search import Score
 from codedgrad.advise.plan.sources import Source, source_from, source_of_delays
 from codedgrad.cli.bars import bar
-from codedgrad.cli.echo import WIDTH, echo_wrapped
-from codedgrad.errors import InvalidOption
+from codedgrad.cli.echo import PATHS_HELP, WIDTH, echo_wrapped
+from codedgrad.errors import InvalidOptions
 from codedgrad.scenario.network_text import network_of, network_table
 from codedgrad.sim import Machine
 
@@ -30,16 +31,15 @@ def plan(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Recorded seconds (.csv, .npy, .parquet, AR, SE), the folder of a "
-            "run, a trace (.jsonl), or what codedgrad probe has written (.json).",
-            metavar="SOURCE",
+            help=PATHS_HELP,
+            metavar="PATH",
             show_default=False,
         ),
     ] = None,
     delays: Annotated[
         list[str] | None,
         typer.Option(
-            help="Instead of a SOURCE: a law, or a change to it, as for simulate; "
+            help="Instead of a PATH: a law, or a change to it, as for simulate; "
             "again for more.",
             metavar="TEXT",
         ),
@@ -106,7 +106,7 @@ def plan(
     Simulates waiting for all, and every exact scheme that may beat it, on the times of
     your workers, and says which one to take. Often that is none.
 
-    Example: codedgrad plan AR
+    Examples: codedgrad plan runs/first, codedgrad plan times.csv, codedgrad plan AR
 
     With a law instead of a recording, and 32 workers:
 
@@ -148,8 +148,8 @@ def plan(
 
 def _source(path: str | None, delays: Sequence[str], share: float | None) -> Source:
     if (path is None) == (not delays):
-        problem = "either a SOURCE or --delays is wanted"
-        raise InvalidOption(problem, "codedgrad plan AR, to see what it says")
+        problem = "takes either a PATH or --delays"
+        raise InvalidOptions("plan", problem, "codedgrad plan AR, to see what it says")
     return source_of_delays(delays) if path is None else source_from(path, share)
 
 
@@ -162,6 +162,9 @@ def _lines(
     yield advice.sentence
     if advice.default:
         yield advice.default
+    savings = planned.setting.source.savings
+    if savings is not None:
+        yield f"in this run {savings}"
     yield from advice.slow
     if advice.codes:
         yield advice.codes
@@ -271,6 +274,9 @@ def _for_machines(
         "default": advice.default,
         "scheme": advice.chosen.candidate.text,
         "slow": list(advice.slow),
+        "savings": None
+        if setting.source.savings is None
+        else asdict(setting.source.savings),
         "codes": advice.codes,
         "source": setting.source.name,
         "workers": where.workers,

@@ -21,7 +21,7 @@ from codedgrad.advise.probe.probe import Work, steps_of
 from codedgrad.cli.bars import bar
 from codedgrad.cli.echo import echo_wrapped
 from codedgrad.engines import Engine, Here, Local
-from codedgrad.errors import InvalidOption, StepGivenUp
+from codedgrad.errors import EngineFailed, InvalidJob, InvalidOptions, StepGivenUp
 
 if TYPE_CHECKING:
     from codedgrad.torch import Job
@@ -73,7 +73,7 @@ def probe(
     Example: codedgrad probe --workers 8 --out probe.json; codedgrad plan probe.json
     """
     if engine not in _ENGINES:
-        raise InvalidOption(f"--engine {engine} is not known", " or ".join(_ENGINES))
+        raise InvalidOptions("--engine", f"is {engine!r}", " or ".join(_ENGINES))
     if out is not None:
         _check_out(out)
     prepared, name, batch = _prepared(job, data, seed)
@@ -85,7 +85,7 @@ def probe(
         raise typer.Exit(130) from None
     except StepGivenUp as error:
         advice = "once more, when all workers stay"
-        raise InvalidOption(f"nothing was measured: {error.reason}", advice) from None
+        raise EngineFailed(f"nothing was measured: {error.reason}", advice) from None
     if out is not None:
         write_probe(out, found)
     if as_json:
@@ -124,10 +124,10 @@ def _measured(
 
 def _check_out(path: Path) -> None:
     if path.suffix.lower() != ".json":
-        raise InvalidOption(f"--out {path} is no name of a probe", "probe.json")
+        raise InvalidOptions(f"--out {path}", "does not end in .json", "probe.json")
     folder = path.parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InvalidOption(f"--out {path} cannot be written", "another folder")
+        raise InvalidOptions(f"--out {path}", "cannot be written", "another folder")
 
 
 # -- the job -------------------------------------------------------------------------
@@ -145,7 +145,8 @@ def _prepared(
         if error.name != "torch":
             raise
         advice = 'pip install "codedgrad[demo]"'
-        raise InvalidOption("a probe computes with PyTorch", advice) from None
+        problem = "computes with PyTorch, which is not installed"
+        raise InvalidOptions("probe", problem, advice) from None
     make: Callable[[], Job]
     if text is None:
         shown = pictures(data)
@@ -167,7 +168,7 @@ def _imported(text: str) -> Callable[[], Any]:
     module, colon, path = text.partition(":")
     advice = "MODULE:FUNCTION, such as train:job for job() of train.py"
     if not colon or not module or not path:
-        raise InvalidOption(f"--job {text} does not name a function", advice)
+        raise InvalidOptions(f"--job {text}", "does not name a function", advice)
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -175,17 +176,18 @@ def _imported(text: str) -> Callable[[], Any]:
         for name in path.split("."):
             found = getattr(found, name)
     except Exception as error:  # it is the user's own code
-        problem = f"--job {text} cannot be imported ({_one_line(error)})"
-        raise InvalidOption(problem, advice) from None
+        problem = f"cannot be imported ({_one_line(error)})"
+        raise InvalidOptions(f"--job {text}", problem, advice) from None
     if not callable(found):
-        raise InvalidOption(f"--job {text} is not a function", advice)
+        raise InvalidOptions(f"--job {text}", "is not a function", advice)
 
     def made() -> Any:
         try:
             return found()
         except Exception as error:
-            problem = f"--job {text} makes no job ({_one_line(error)})"
-            raise InvalidOption(problem, "to run it by itself first") from error
+            problem = f"makes no job ({_one_line(error)})"
+            advice = "to run it by itself first"
+            raise InvalidJob(f"--job {text}", problem, advice) from error
 
     return made
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from codedgrad.cli.echo import WIDTH, echo, echo_wrapped
+from codedgrad.cli.echo import PATHS_HELP, WIDTH, echo, echo_wrapped
 from codedgrad.view import (
     Subject,
     caveats,
@@ -34,8 +34,7 @@ def report(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="The folder of a run, a trace (.jsonl), or recorded seconds (.csv, "
-            ".npy, .parquet); several are compared.",
+            help=f"{PATHS_HELP} Several are compared.",
             metavar="PATH...",
             show_default=False,
         ),
@@ -67,7 +66,7 @@ def report(
     The page is one HTML file that needs no network: time per step, who answered when,
     who was heard, loss and scores against time, and work. Of several runs it is a
     comparison. Only measured runs are compared; what waiting for all would have taken,
-    where nobody waited for all, is a lower bound or an estimate and is called so.
+    in a run that did not wait for all, is an estimate with a range.
 
     Example: codedgrad report runs/waiting runs/coded --out both.html
     """
@@ -115,7 +114,7 @@ def _show_people(subjects: Sequence[Subject], written: dict[str, str]) -> None:
         console.print(summary_table([summary(subject) for subject in subjects]))
     lines = [line.rstrip() for line in shown.get().splitlines()]
     meaning = (
-        "wait: for all workers, >= a lower bound, ~ an estimate; work: parts computed"
+        "wait all: what waiting for all workers would have taken; work: parts computed"
     )
     for line in (*lines, "", meaning, "", verdict_on(subjects), *caveats(subjects)):
         echo_wrapped(line)

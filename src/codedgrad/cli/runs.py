@@ -11,8 +11,9 @@ import typer
 from msgspec.structs import asdict
 
 from codedgrad.cli.echo import echo
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.trace.listing import Listed, list_runs
+from codedgrad.trace.path_hints import did_you_mean
 
 _HEADER = (
     *("run", "scheme", "engine", "workers", "parts", "steps", "checkpoint"),
@@ -46,9 +47,9 @@ def runs(
     Example: codedgrad runs /shared/runs
     """
     if not folder.is_dir():
-        raise InvalidOption(
-            f"there is no folder {str(folder)!r}", "one that holds runs"
-        )
+        hint = did_you_mean(folder, Path.is_dir)
+        problem = f"there is no folder {str(folder)!r}{hint}"
+        raise InvalidOptions("runs", problem, "one that holds runs")
     listed = list_runs(folder, watch)
     if as_json:
         shown = {"folder": str(folder), "runs": [_for_machines(run) for run in listed]}

@@ -7,14 +7,14 @@ import json
 import re
 import textwrap
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
-from codedgrad.errors import InvalidCode, InvalidOption, InvalidScheme
-from codedgrad.schemes import SCHEMES, build
-from codedgrad.schemes.registry import Family, options, typical
+from codedgrad.errors import InvalidCode, InvalidScheme
+from codedgrad.schemes import SCHEMES, families
+from codedgrad.schemes.own_schemes import Registration, registered
+from codedgrad.schemes.registry import Family, find, options, typical
 
 _WORKERS = 8  # of the examples, where any number will do
 _FITTING = {"coded_reduce": 12}
@@ -22,28 +22,44 @@ _FITTING = {"coded_reduce": 12}
 
 def schemes(
     name: Annotated[
-        str | None, typer.Argument(help="One of them, for its options in full.")
+        str | None,
+        typer.Argument(
+            help="One of them, or FILE.py:NAME of your own, for its options in full."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """List the schemes and their options; with a name, explain one.
 
+    Schemes of installed packages are listed too; a package is imported when its scheme
+    is named. A file that is named is run.
+
     Example: codedgrad schemes cyclic
     """
-    if name is not None and name not in SCHEMES:
-        close = get_close_matches(name, SCHEMES, n=1)
-        advice = close[0] if close else f"one of {', '.join(SCHEMES)}"
-        raise InvalidOption(f"there is no scheme {name!r}", advice)
-    chosen = [describe(each) for each in (SCHEMES if name is None else [name])]
+    if name is None:
+        own = [one for each in registered().values() for one in each]
+        _list([describe(each, SCHEMES[each]) for each in SCHEMES], own, as_json)
+        return
+    one = describe(name, find(name, families(run_files=True)))
     if as_json:
-        typer.echo(json.dumps([_for_machines(each) for each in chosen]))
+        typer.echo(json.dumps([_for_machines(one)]))
+    else:
+        _print_one(one)
+
+
+def _list(built_in: list[Description], own: list[Registration], as_json: bool) -> None:
+    if as_json:
+        listed = [_for_machines(one) for one in built_in]
+        typer.echo(json.dumps(listed + [_not_imported(one) for one in own]))
         return
-    if name is not None:
-        _print_one(chosen[0])
-        return
-    for each in chosen:
+    for each in built_in:
         _echo(each.signature)
         _echo(each.summary, indent=4)
+    for one in own:
+        _echo(one.name)
+        _echo(str(one), indent=4)
+        if one.name in SCHEMES or len(registered()[one.name]) > 1:
+            _echo("Cannot be used: the name is taken twice.", indent=4)
     typer.echo("\ncodedgrad schemes NAME explains one, with an example.")
 
 
@@ -62,12 +78,23 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A scheme, for people."""
+    """A scheme, for people.
+
+    Attributes:
+        name: As on the command line.
+        summary: The first line of its docstring.
+        details: The rest, before the arguments.
+        origin: The paper.
+        registered: The package that registers it, and as what; empty: codedgrad.
+        choices: Its options, required ones first.
+        example: A command.
+    """
 
     name: str
     summary: str
     details: str
     origin: str
+    registered: str
     choices: tuple[Choice, ...]
     example: str
 
@@ -78,10 +105,14 @@ class Description:
         return f"{self.name}({inside})" if inside else self.name
 
 
-def describe(name: str) -> Description:
+def describe(name: str, family: Family) -> Description:
     """Return what the docstring of a scheme says."""
-    family = SCHEMES[name]
-    head, _, arguments = (inspect.getdoc(family) or "").partition("\nArgs:\n")
+    document = inspect.getdoc(family) or ""
+    if document.startswith(f"{getattr(family, '__name__', '')}("):
+        document = ""  # a dataclass without one: Python put its signature there
+    head, _, arguments = re.sub(
+        r"(?m)^Attributes:$", "Args:", document, count=1
+    ).partition("\nArgs:\n")
     head, _, origin = head.partition("\nSource: ")
     summary, _, details = head.partition("\n")
     meanings = _meanings(arguments)
@@ -99,9 +130,15 @@ def describe(name: str) -> Description:
         summary=summary,
         details=" ".join(details.split()),
         origin=" ".join(origin.split()),
+        registered=_registered(name),
         choices=tuple(sorted(choices, key=lambda choice: not choice.required)),
         example=_example(name, family),
     )
+
+
+def _registered(name: str) -> str:
+    by = () if name in SCHEMES else registered().get(name, ())
+    return " ".join(map(str, by))
 
 
 def _meanings(arguments: str) -> dict[str, str]:
@@ -121,11 +158,14 @@ def _example(name: str, family: Family) -> str:
         if default is inspect.Parameter.empty
     }
     try:
-        build(name, workers, given)
+        family(workers, **given)
     except (InvalidCode, InvalidScheme):
-        if "count" not in known:
+        if "count" in known:
+            given["count"] = typical("count")  # it must be told when to stop
+        elif name in SCHEMES:
             raise
-        given["count"] = typical("count")  # it must be told when to stop
+        else:  # a scheme of another package: which values it takes is not known
+            given = {key: key.upper() for key in given}
     inside = ", ".join(f"{key}={value}" for key, value in given.items())
     scheme = f'"{name}({inside})"' if inside else name
     first = "" if name == "uncoded" else " --scheme uncoded \\\n   "
@@ -134,7 +174,8 @@ def _example(name: str, family: Family) -> str:
 
 def _print_one(one: Description) -> None:
     _echo(one.signature)
-    for text in filter(None, (one.summary, one.details, one.origin)):
+    said = (one.summary, one.details, one.origin, one.registered)
+    for text in filter(None, said):
         _echo(text, indent=4)
     typer.echo("\nOptions" if one.choices else "\nIt has no options.")
     for choice in one.choices:
@@ -156,6 +197,7 @@ def _for_machines(one: Description) -> dict[str, object]:
         "summary": one.summary,
         "details": one.details,
         "origin": one.origin,
+        "registered": one.registered,
         "options": [
             {
                 "name": choice.name,
@@ -166,4 +208,17 @@ def _for_machines(one: Description) -> dict[str, object]:
             for choice in one.choices
         ],
         "example": one.example,
+    }
+
+
+def _not_imported(one: Registration) -> dict[str, object]:
+    """Return what is known of a scheme without importing its package."""
+    return {
+        "name": one.name,
+        "summary": "",
+        "details": "",
+        "origin": "",
+        "registered": str(one),
+        "options": None,  # `codedgrad schemes NAME --json` imports it and has them
+        "example": f"codedgrad schemes {one.name}",
     }

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,12 +19,13 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from codedgrad.advise.plan.sources import times_from
 from codedgrad.cli.bars import bar
-from codedgrad.cli.echo import WIDTH, echo_wrapped
+from codedgrad.cli.echo import PATHS_HELP, WIDTH, echo_wrapped
 from codedgrad.core import Scheme
 from codedgrad.delays import MODELS, Times, draw
-from codedgrad.errors import InvalidOption
-from codedgrad.scenario.delays_text import keys_of
+from codedgrad.errors import InvalidOptions
+from codedgrad.scenario.delays_text import PATHS, keys_of
 from codedgrad.scenario.scenario import Flags, Scenario, scenario_from_flags
 from codedgrad.sim import Bounds, bounds_of, compare, header_of, run_events
 from codedgrad.trace import Recorder
@@ -50,9 +51,8 @@ _WHAT = (
 )
 _DELAYS = (
     "codedgrad schemes lists the schemes and their options. Delays are a law, then "
-    "changes to it, each with a --delays of its own: a .csv, .npy or .parquet file "
-    "(a row per step, a column per worker, seconds), AR or SE (recordings that come "
-    "with codedgrad), or one of these kinds with its keys:"
+    "changes to it, each with a --delays of its own. The law is a PATH (its times are "
+    "replayed) or, as every change, one of these kinds with its keys:"
 )
 
 
@@ -66,6 +66,12 @@ def help_text() -> str:
 
 {_WHAT}
 
+A PATH is {PATHS}. A recording has a row per step and a column per worker, in seconds.
+
+On the times that workers took in a run, with the scheme of the run among others:
+
+  codedgrad simulate runs/first
+
 Three schemes on a recorded job of 4 workers, one of them slow:
 
   codedgrad simulate --delays AR --scheme uncoded \\
@@ -76,6 +82,11 @@ The same with 8 workers, of which worker 0 is always 10 times as slow:
   codedgrad simulate --workers 8 \\
       --delays "sticky(factor=10, workers=0, always=true)" --scheme uncoded \\
       --scheme "fractional(tolerance=1)" --scheme "cyclic(tolerance=1)"
+
+A scheme of your own, the class or function Mine of my_scheme.py:
+
+  codedgrad simulate --workers 8 --scheme uncoded \\
+      --scheme "./my_scheme.py:Mine(option=3)"
 
 {_DELAYS}
 
@@ -88,10 +99,12 @@ def _summary(model: type) -> str:
 
 
 def simulate(
-    scenario: Annotated[
+    path: Annotated[
         Path | None,
         typer.Argument(
-            help="A scenario in TOML.", metavar="SCENARIO", show_default=False
+            help=f"{PATHS_HELP} Or a scenario (.toml).",
+            metavar="PATH",
+            show_default=False,
         ),
     ] = None,
     workers: Annotated[
@@ -102,8 +115,10 @@ def simulate(
         typer.Option(
             help="A scheme to compare, such as cyclic(tolerance=2); again for more. "
             "The first is what the others are compared with. Default: uncoded, "
-            "fractional(tolerance=1), cyclic(tolerance=1). Training uses auto, which "
-            "takes some 10 ms a step to simulate.",
+            "fractional(tolerance=1), cyclic(tolerance=1), and the scheme of the run "
+            "whose times are replayed. Training uses auto, which takes some 10 ms a "
+            "step to simulate. A scheme of your own is the name under which its "
+            "package registers it, or FILE.py:NAME(option=value), which runs the file.",
             metavar="TEXT",
         ),
     ] = None,
@@ -172,20 +187,24 @@ def simulate(
     ] = None,
 ) -> None:
     """Compare schemes on simulated workers."""
+    is_scenario = path is not None and path.suffix.lower() == ".toml"
+    recorded: list[Mapping[str, object]] = []
+    if path is not None and not is_scenario:
+        recorded = [{"kind": "replay", "path": str(path)}]
     flags = Flags(
         workers=workers,
         steps=steps,
         runs=runs,
         seed=seed,
         schemes=scheme or (),
-        delays=delays or (),
+        delays=[*recorded, *(delays or ())],
         share=share,
         pieces=pieces,
         drain=drain,
         latency=latency,
         network=network,
     )
-    asked = scenario_from_flags(flags, scenario)
+    asked = scenario_from_flags(flags, path if is_scenario else None, times_from)
     if plot_file is not None:
         check_plot(plot_file)
     files = {} if trace is None else _trace_files(asked, trace)
@@ -361,12 +380,14 @@ def _finite(value: float) -> float | None:
 def _trace_files(asked: Scenario, folder: Path) -> dict[int, str]:
     """Return a file name for every scheme, by its number; none may exist yet."""
     if not folder.name:
-        raise InvalidOption(f"--trace {folder} has no name", "a folder such as runs")
+        raise InvalidOptions(
+            f"--trace {folder}", "has no name", "a folder such as runs"
+        )
     if folder.exists() and not folder.is_dir():
-        raise InvalidOption(f"--trace {folder} is a file", "a folder")
+        raise InvalidOptions(f"--trace {folder}", "is a file", "a folder")
     near = _nearest(folder)
     if not near.is_dir() or not os.access(near, os.W_OK):
-        raise InvalidOption(f"--trace {folder} cannot be written", "another folder")
+        raise InvalidOptions(f"--trace {folder}", "cannot be written", "another folder")
     files: dict[int, str] = {}
     for number, scheme in enumerate(asked.schemes):
         plain = re.sub(r"[^\w.=]+", "-", scheme.name).strip("-")
@@ -374,8 +395,8 @@ def _trace_files(asked: Scenario, folder: Path) -> dict[int, str]:
         if name in files.values():
             name = f"{plain}-{number + 1}.jsonl"
         if (folder / name).exists():
-            problem = f"--trace {folder}: {name} is there already"
-            raise InvalidOption(problem, "another folder")
+            problem = f"{name} is there already"
+            raise InvalidOptions(f"--trace {folder}", problem, "another folder")
         files[number] = name
     return files
 
@@ -425,5 +446,5 @@ def _publish(hidden: Path, folder: Path) -> None:
         for file in sorted(hidden.iterdir()):
             os.replace(file, folder / file.name)
     except OSError as error:
-        problem = f"--trace {folder} cannot be written ({error.strerror or error})"
-        raise InvalidOption(problem, "another folder") from None
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InvalidOptions(f"--trace {folder}", problem, "another folder") from None

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from codedgrad.advise import Slowness, read_paces, said, who_is_slow
 from codedgrad.advise.slow.sentences import HEADS, for_machines, rest, rows
-from codedgrad.cli.echo import WIDTH
+from codedgrad.cli.echo import PATHS_HELP, WIDTH
 from codedgrad.view.subjects import shown
 
 _TEXT = ("worker", "what", "cause")
@@ -23,8 +23,7 @@ def who(
     path: Annotated[
         str,
         typer.Argument(
-            help="The folder of a run, a trace (.jsonl), recorded seconds (.csv, .npy, "
-            ".parquet), or AR or SE, which come with codedgrad.",
+            help=PATHS_HELP,
             metavar="PATH",
             show_default=False,
         ),
@@ -36,15 +35,16 @@ def who(
 ) -> None:
     """Say which worker is slow, how much, and since when.
 
-    Everybody is compared with the others, step by step and part by part, so that
-    neither a larger batch nor a larger share makes anybody slow. Who was not waited for
-    counts with what it took at least. Only what is clearly more than chance, more than
-    how much workers differ anyway, and more than 15 % is told.
+    Every worker is compared with the others, step by step and part by part, so that
+    neither a larger batch nor a larger share of the parts makes a worker slow. A worker
+    that was cut off counts with the time it took at least. A worker is called slow if
+    the difference is above 15 %, above chance, and above how much workers differ
+    anyway. That takes 5 steps, of two workers 6; with fewer the command says so.
 
-    Two scores from 0 to 1: now, the others' time over its own, of the last ten steps;
-    best, its own best stretch over that.
+    Two scores from 0 to 1: now, the others' time over the worker's own, of the last ten
+    steps; best, the worker's own best stretch over that.
 
-    Example: codedgrad who runs/first
+    Examples: codedgrad who runs/first, codedgrad who times.csv
     """
     found = who_is_slow(read_paces(path))
     if as_json:
@@ -57,6 +57,8 @@ def who(
 def _show(found: Slowness, everybody: bool) -> None:
     for sentence in said(found):
         typer.echo(textwrap.fill(sentence, WIDTH))
+    if found.savings is not None and found.savings.steps:
+        typer.echo(textwrap.fill(str(found.savings), WIDTH))
     listed = rows(found, everybody)
     if listed:
         typer.echo("")

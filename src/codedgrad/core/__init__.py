@@ -28,6 +28,7 @@ from codedgrad.core.events import (
     StepCancelled,
     StepStarted,
     TimerFired,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "Upload",
     "Wait",
     "WakeAt",
+    "WorkerFreed",
     "WorkerJoined",
     "WorkerLost",
     "is_question",

@@ -13,7 +13,8 @@ The rules:
    handed over, as failed if it is contradicted. What an event settles is shown after
    it. The plan is not shown what is only about opinions.
 5. What compares the messages of a sum is noted in the history, once, as long as no
-   later step has started. No plan is shown it.
+   later step has started; and so is when a worker finished a part that it was no longer
+   asked for. No plan is shown either.
 6. Nothing here reads a clock, draws a number or sees a gradient: the same events give
    the same commands, on any machine.
 
@@ -41,6 +42,7 @@ from codedgrad.core.events import (
     StepCancelled,
     StepStarted,
     TimerFired,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
 )
@@ -156,6 +158,12 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
             case MessagesCompared():
                 refused = self.history.compared(event)
                 return self._ignore(refused) if refused else []
+            case WorkerFreed():
+                if self._state is not None and event.step == self._state.step:
+                    refused = self._state.note_freed(event)
+                else:
+                    refused = self.history.freed(event)
+                return self._ignore(refused) if refused else []
             case Progressed() | MessageArrived() | MessageFailed():
                 return self._report(event)
 
@@ -210,6 +218,8 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
         if state is None or event.step != state.step:
             if isinstance(event, MessageArrived):
                 self.history.arrived_late(event)
+            elif isinstance(event, Progressed):
+                self.history.progressed_late(event)
             return self._ignore("late")
         state.now = self._now
         opinions = self._opinions

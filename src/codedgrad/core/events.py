@@ -85,6 +85,21 @@ class WorkerJoined(Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
+class WorkerFreed(Struct, frozen=True, tag=True, gc=False):
+    """A worker has finished a part that it was no longer asked for, and has no other.
+
+    Most often because the step ended while the worker was computing the part, seldom
+    because the part was cut away. The part is in no sum. `seconds` is how long it took,
+    by the worker's own clock: `at` may be much later, because a root that is between
+    two steps does not listen. No plan is shown the event.
+    """
+
+    step: int
+    worker: int
+    seconds: float
+    at: float
+
+
 class TimerFired(Struct, frozen=True, tag=True, gc=False):
     """The moment asked for by `WakeAt` has come. Early or repeated is harmless."""
 
@@ -106,6 +121,7 @@ Event: TypeAlias = (
     | MessagesCompared
     | WorkerLost
     | WorkerJoined
+    | WorkerFreed
     | TimerFired
     | StepCancelled
 )

@@ -12,7 +12,12 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from codedgrad.core.events import MessageArrived, MessagesCompared
+from codedgrad.core.events import (
+    MessageArrived,
+    MessagesCompared,
+    Progressed,
+    WorkerFreed,
+)
 from codedgrad.core.state import SegmentState, State
 
 _REMEMBERED = 64  # steps kept in full, fewer where they would hold too much:
@@ -273,6 +278,27 @@ class History:
                 if set(event.cuts) == whole and not came:
                     record.late.setdefault(event.worker, event.at)
                 return
+
+    def freed(self, event: WorkerFreed) -> str:
+        """Note when a worker was free of a step that has ended; return why not."""
+        for record in reversed(self.records):
+            if record.step == event.step:
+                return record.state.note_freed(event)
+            if record.step < event.step:
+                return "unknown"  # that step was never taken
+        return "late"  # the step is no longer remembered
+
+    def progressed_late(self, event: Progressed) -> None:
+        """Note a part of a step that has ended, after which the worker began another.
+
+        Its last part is told by `WorkerFreed`.
+        """
+        record = next((r for r in self.records if r.step == event.step), None)
+        known = None if record is None else record.state.segments.get(event.segment)
+        if record is None or known is None or known.segment.worker != event.worker:
+            return
+        if not event.closed and event.done > known.done:
+            record.state.unused[event.worker] += 1
 
     def compared(self, event: MessagesCompared) -> str:
         """Note how alike messages of the last step are; return why not, in a word."""

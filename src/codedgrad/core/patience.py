@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from codedgrad.core.history import History
@@ -81,7 +81,7 @@ class Patience:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 problem = f"{name} is {value}"
-                raise InvalidScenario("patience", problem, "a number greater than 0")
+                raise InvalidOptions("patience", problem, "a number greater than 0")
 
     def deadline(self, history: History) -> Deadline:
         """Return the deadline of the next step."""

@@ -9,10 +9,11 @@ and neither heard nor failed until `second_opinion` has settled what it is.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from codedgrad.core.commands import ROOT, Assign, Cut, Drop, Order, Segment, Upload
-from codedgrad.core.events import MessageArrived, MessageFailed, Progressed
+from codedgrad.core.events import MessageArrived, MessageFailed, Progressed, WorkerFreed
 from codedgrad.core.ledger import Ledger
 from codedgrad.core.patience import Deadline
 from codedgrad.core.plan import Capabilities
@@ -109,6 +110,9 @@ class State:
         contradicted: The worker of every message that was not finite and should be.
         diverged: Whether a message that is not finite was heard: nobody contradicts.
         aside: What `second_opinion` ordered and not the plan, if it ordered anything.
+        freed: (when, seconds of the part) of each worker that was done with a part it
+            was no longer asked for, in order; also after the end of the step.
+        unused: Parts that each worker reported after the end of the step.
         held: Ids of the segments of each worker, in the order they were given.
         ledger: Where every part stands.
         next_id: The number of the next segment or message.
@@ -143,6 +147,8 @@ class State:
         self.diverged = False
         self.aside: State | None = None
         self.held: list[list[int]] = [[] for _ in alive]
+        self.freed: dict[int, list[tuple[float, float]]] = {}
+        self.unused: Counter[int] = Counter()
         self.spoke = [-math.inf] * len(alive)
         self.ledger = Ledger(parts)
         self.next_id = 0
@@ -168,6 +174,15 @@ class State:
             for part, coefficient in self.row(other).items():
                 row[part] = row.get(part, 0.0) + weight * coefficient
         return row
+
+    def note_freed(self, event: WorkerFreed) -> str:
+        """Note when a worker was free; return why not, in a word."""
+        if not 0 <= event.worker < len(self.held):
+            return "unknown"
+        if not 0.0 <= event.seconds < math.inf:
+            return "inconsistent"
+        self.freed.setdefault(event.worker, []).append((event.at, event.seconds))
+        return ""
 
     def to_come(self, message: MessageState) -> set[int]:
         """Return the parts that a message under way will hold at least."""

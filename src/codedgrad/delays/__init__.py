@@ -2,7 +2,8 @@
 
 A law draws `Times`; `Chain` puts changes on top; `build` makes the same from plain
 tables, as a TOML file has them. `read_matrix` reads recorded seconds, `Replay` plays
-them, `fit` finds a law for them. The models are in `MODELS`.
+them, `fit` finds a law for them. `rehearse` makes times for real workers. The models
+are in `MODELS`.
 """
 
 from codedgrad.delays.build import build
@@ -18,9 +19,11 @@ from codedgrad.delays.models.markov import Markov
 from codedgrad.delays.models.pauses import Pauses
 from codedgrad.delays.models.replay import Replay
 from codedgrad.delays.models.shifted_exponential import ShiftedExponential
+from codedgrad.delays.models.slow import Slow
 from codedgrad.delays.models.speeds import Speeds
 from codedgrad.delays.models.spikes import Spikes
 from codedgrad.delays.models.sticky import Sticky
+from codedgrad.delays.rehearse import Rehearsed, rehearse
 from codedgrad.delays.times import GRID, Change, Delays, Times, Truth, draw, on_grid
 
 __all__ = [
@@ -36,8 +39,10 @@ __all__ = [
     "Markov",
     "Matrix",
     "Pauses",
+    "Rehearsed",
     "Replay",
     "ShiftedExponential",
+    "Slow",
     "Speeds",
     "Spikes",
     "Sticky",
@@ -48,6 +53,7 @@ __all__ = [
     "fit",
     "on_grid",
     "read_matrix",
+    "rehearse",
     "traces",
     "write_matrix",
 ]

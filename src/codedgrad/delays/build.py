@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from reprlib import repr as brief
-from typing import Any
+from typing import Any, TypeAlias
 
+from codedgrad.delays.matrix import Matrix
 from codedgrad.delays.models import MODELS
 from codedgrad.delays.models.chain import Chain
 from codedgrad.delays.models.markov import Markov
@@ -19,7 +20,9 @@ from codedgrad.errors import InvalidDelays
 Table = Mapping[str, object]
 
 
-def build(specs: Sequence[Table]) -> Delays:
+def build(
+    specs: Sequence[Table], read: Callable[[str], Matrix] | None = None
+) -> Delays:
     """Make a law from tables: the first is a base law, the others change it.
 
     Each table has `kind`, a name in `MODELS`, and the fields of that model. The laws
@@ -28,6 +31,7 @@ def build(specs: Sequence[Table]) -> Delays:
 
     Args:
         specs: The tables.
+        read: Reads the recording at the `path` of a `replay`; default `Replay.read`.
 
     Example:
         >>> base = {"kind": "shifted-exponential", "mean": 0.5}
@@ -39,12 +43,13 @@ def build(specs: Sequence[Table]) -> Delays:
         ...
         codedgrad.errors.InvalidDelays: delays: kind = 'markow' is not known; try \
 'markov' of shifted-exponential, markov, replay, spikes, sticky, classes, speeds, \
-jitter, pauses, dead
+jitter, pauses, dead, slow
     """
     if isinstance(specs, str | Mapping) or not isinstance(specs, Sequence) or not specs:
         problem = f"a list of tables is wanted, got {brief(specs)}"
         raise InvalidDelays("delays", problem, "[{kind = 'shifted-exponential'}]")
-    base, *changes = (_model(spec) for spec in specs)
+    factories = _FACTORIES if read is None else {**_FACTORIES, "replay": _replay(read)}
+    base, *changes = (_model(spec, factories) for spec in specs)
     if not isinstance(base, Delays):
         problem = f"the first table must be a law, {base.kind} is a change"
         raise InvalidDelays("delays", problem, f"first one of {_kinds('sample')}")
@@ -59,14 +64,28 @@ def _markov(fast: object, slow: object, enter: float, leave: float) -> Markov:
     return Markov(_law("fast", fast), _law("slow", slow), enter, leave)
 
 
-_FACTORIES: dict[str, Callable[..., Any]] = {
+def _replay(read: Callable[[str], Matrix]) -> Callable[..., Replay]:
+    """Return how to make a `Replay` of what `read` finds at a path."""
+
+    def replay(path: str, share: float = 1.0, order: str = "recorded") -> Replay:
+        given: object = path  # a table may hold anything
+        if not isinstance(given, str):
+            return Replay.read(path, share, order)  # says what is wrong with it
+        return Replay(read(given).seconds, share, order)
+
+    return replay
+
+
+_Factories: TypeAlias = Mapping[str, Callable[..., Any]]
+
+_FACTORIES: _Factories = {
     Replay.kind: Replay.read,
     Markov.kind: _markov,
 }
 """How to make what is not made from its own fields."""
 
 
-def _model(spec: object) -> Any:
+def _model(spec: object, factories: _Factories) -> Any:
     table = _table("delays", "each model", spec)
     if "kind" not in table:
         problem = f"{brief(dict(table))} has no kind"
@@ -75,7 +94,7 @@ def _model(spec: object) -> Any:
     if not isinstance(kind, str) or kind not in MODELS:
         problem = f"kind = {brief(kind)} is not known"
         raise InvalidDelays("delays", problem, _nearest(kind, [*MODELS]))
-    return _call(kind, _FACTORIES.get(kind, MODELS[kind]), table)
+    return _call(kind, factories.get(kind, MODELS[kind]), table)
 
 
 def _law(name: str, spec: object) -> ShiftedExponential:

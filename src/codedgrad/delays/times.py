@@ -76,12 +76,16 @@ class Times:
         truth: The state behind them, if whoever drew them knows.
         again: What workers take for orders given later than the start of a step, if
             that is not the same; finite for whoever is there.
+        stretch: How many times as long a real worker takes to compute a part, 1 or
+            more, (steps, workers); None: 1. Simulations have no such time, and pass
+            it over.
     """
 
     fixed: Floats
     unit: Floats
     truth: Truth | None = None
     again: Times | None = None
+    stretch: Floats | None = None
 
     def __post_init__(self) -> None:
         fixed, unit = _frozen("fixed", self.fixed), _frozen("unit", self.unit)
@@ -89,6 +93,8 @@ class Times:
             problem = f"fixed has shape {fixed.shape}, unit {unit.shape}"
             raise InvalidDelays("times", problem, "(steps, workers) for both")
         settle(self, fixed=fixed, unit=unit)
+        if self.stretch is not None:
+            settle(self, stretch=_factors(self.stretch, unit.shape))
         if self.again is not None:
             self._check(self.again)
 
@@ -139,6 +145,7 @@ class Times:
             unit=self.unit[first:last],
             truth=truth,
             again=again,
+            stretch=None if self.stretch is None else self.stretch[first:last],
         )
         return some
 
@@ -162,6 +169,7 @@ class Times:
             unit=np.take_along_axis(self.unit, seats, axis=1),
             truth=None,
             again=None if self.again is None else self.again.seated(seats),
+            stretch=None,  # of real workers, which are not seated
         )
         return some
 
@@ -192,7 +200,23 @@ def _frozen(name: str, seconds: Floats) -> Floats:
     return array
 
 
+def _factors(given: Floats, shape: tuple[int, ...]) -> Floats:
+    array = np.array(given, dtype=np.float64)
+    if array.shape != shape or not np.all((array >= 1) & (array < np.inf)):
+        problem = f"stretch has shape {array.shape}, or numbers below 1"
+        raise InvalidDelays("times", problem, f"factors from 1 on, {shape}")
+    array.setflags(write=False)
+    return array
+
+
 def draw(delays: Delays, *, steps: int, workers: int, seed: int, run: int = 0) -> Times:
     """Draw the times of a run: the same for every scheme, simulated or rehearsed."""
+    law: object = delays  # whatever the types say
+    if not isinstance(law, Delays):
+        problem = f"{type(law).__name__} is not a law"
+        if isinstance(law, Change):
+            problem = f"{law} is a change, and there is no law that it could change"
+        advice = "Chain(ShiftedExponential(floor=1, mean=0.1), the change)"
+        raise InvalidDelays("delays", problem, advice)
     child = np.random.SeedSequence(seed, spawn_key=(run,))
     return delays.sample(np.random.default_rng(child), steps, workers)

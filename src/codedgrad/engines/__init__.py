@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from codedgrad.engines.registry import engine_named
     from codedgrad.engines.replayed import Replayed
     from codedgrad.engines.train import train
+    from codedgrad.engines.worker_status import WorkerStatus, WorkerTable
 
 __all__ = [
     "Driver",
@@ -37,6 +38,8 @@ __all__ = [
     "Ray",
     "Replayed",
     "Sum",
+    "WorkerStatus",
+    "WorkerTable",
     "engine_named",
     "granted",
     "train",
@@ -54,6 +57,8 @@ _WHERE = {
     "Ray": "ray.engine",
     "Replayed": "replayed",
     "Sum": "driver",
+    "WorkerStatus": "worker_status",
+    "WorkerTable": "worker_status",
     "engine_named": "registry",
     "granted": "fair_link",
     "train": "train",

@@ -39,6 +39,7 @@ from codedgrad.engines.engine import Engine
 from codedgrad.engines.host.sum_checks import entries, is_off, token_of_step
 from codedgrad.errors import InvalidScheme, StepGivenUp, WrongSum
 from codedgrad.jobs import VectorLayout
+from codedgrad.learning.waiting import WaitingForAll
 from codedgrad.trace import Header, Reporter, StepReport
 
 _log = logging.getLogger("codedgrad")
@@ -147,6 +148,11 @@ class Driver:
         return self._earlier + self._engine.now()
 
     @property
+    def waiting(self) -> WaitingForAll:
+        """What waiting for all would have taken, in the steps of this driver."""
+        return self._report.waiting
+
+    @property
     def ended(self) -> float:
         """When the last step ended, on the clock of `now`."""
         return self.coordinator.history.records[-1].state.now
@@ -185,7 +191,7 @@ class Driver:
         end = self._until_end(step)
         engine.finish(step)
         history = self.coordinator.history
-        report = self._report(history.records[-1], end, history)
+        report = self._report(history.records[-1], end)
         if isinstance(end, GiveUp):
             raise StepGivenUp(step, end.reason)
         begun = engine.now()

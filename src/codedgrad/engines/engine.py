@@ -13,6 +13,8 @@ An engine's duties, checked by `testing.check_engine`:
 6. After `close` nothing is left: no process, no memory. It may be called twice.
 7. A message that gathers holds its own sums and the weighted messages of others, each
    once, and goes where its order says; asked for again, it is the same.
+8. A worker that finishes a part after its step has ended says how long the part took:
+   `WorkerFreed`. Not where parts are interrupted.
 """
 
 from __future__ import annotations

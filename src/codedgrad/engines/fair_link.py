@@ -36,7 +36,8 @@ from codedgrad.engines.engine import Engine, MakeJob
 from codedgrad.engines.preemption_notices import PreemptionNotice, notices_of
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.replayed import Replayed
-from codedgrad.errors import InvalidScenario
+from codedgrad.engines.worker_status import WorkerTable, workers_of
+from codedgrad.errors import InvalidOptions
 from codedgrad.jobs import VectorLayout
 from codedgrad.uplink import Credits, Link
 
@@ -67,7 +68,7 @@ def _link(uplink: object) -> Link:
         return uplink
     if not isinstance(uplink, str):
         advice = "a Link, or the name of its policy, such as fair"
-        raise InvalidScenario("uplink", f"is {uplink!r}", advice)
+        raise InvalidOptions("uplink", f"is {uplink!r}", advice)
     return Link(uplink)
 
 
@@ -98,6 +99,11 @@ class Granting:
     def notices(self) -> list[PreemptionNotice]:
         """Return which hosts the engine says will be taken away."""
         return notices_of(self._engine)
+
+    @property
+    def workers(self) -> WorkerTable:
+        """Where the engine says that its workers are, and what they do."""
+        return workers_of(self._engine, [True] * len(self._lines))
 
     def start(
         self, make: MakeJob, layout: VectorLayout, workers: int, **options: Any

@@ -25,9 +25,10 @@ when it has computed so many of the step, and not yet reported the last of them.
 for anything in a step, or that is still busy with an older one all the while, is spared
 what it would have done to itself.
 
-Any model of delays can be played to live workers as well: `Times` are slept. As with a
-part that is computed, nobody wakes a worker up when its part is abandoned, unless the
-engine was told to.
+Any model of delays can be played to live workers as well: `Times` are slept before a
+part, and `Times.stretch` after it, in multiples of the seconds that the part took. As
+with a part that is computed, nobody wakes a worker up when its part is abandoned,
+unless the engine was told to.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from numpy.typing import NDArray
 
 from codedgrad.delays import Times
 from codedgrad.engines.host.wire import Fired, Said, Sent, Told
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from typing import Self
@@ -127,7 +128,7 @@ class FaultPlan:
         """Spoil the first message that a worker sends in a step."""
         if how not in CORRUPTIONS:
             problem = f"corrupt: how = {how!r} is not known"
-            raise InvalidScenario("faults", problem, f"one of {list(CORRUPTIONS)}")
+            raise InvalidOptions("faults", problem, f"one of {list(CORRUPTIONS)}")
         return self._add("corrupt", worker, step, how=how)
 
     def leave(self, worker: int, step: int) -> Self:
@@ -150,11 +151,11 @@ class FaultPlan:
     ) -> Self:
         if on not in ("", *MOMENTS):
             problem = f"{kind}: on = {on!r} is not known"
-            raise InvalidScenario("faults", problem, f"one of {list(MOMENTS)}")
+            raise InvalidOptions("faults", problem, f"one of {list(MOMENTS)}")
         for name, value in (("worker", worker), ("step", step), ("after", after)):
             if not isinstance(value, int) or value < 0:
                 problem = f"{kind}: {name} = {value!r}"
-                raise InvalidScenario("faults", problem, "a whole number, 0 or more")
+                raise InvalidOptions("faults", problem, "a whole number, 0 or more")
         fault = Fault(len(self.planned), kind, worker, step, after, seconds, how, on)
         self.planned.append(fault)
         self._left.setdefault(step, []).append(fault)
@@ -166,7 +167,7 @@ class FaultPlan:
         """Begin a run: nothing has fired yet, and nobody is away by its delays.
 
         Raises:
-            InvalidScenario: If a fault is about a worker that there is not.
+            InvalidOptions: If a fault is about a worker that there is not.
         """
         own = [fault for fault in self.planned if fault.how != _DELAYS]
         self.planned = [
@@ -175,7 +176,7 @@ class FaultPlan:
         for fault in self.planned:
             if fault.worker >= workers:
                 problem = f"{fault}, but there are {workers} workers"
-                raise InvalidScenario("faults", problem, f"workers below {workers}")
+                raise InvalidOptions("faults", problem, f"workers below {workers}")
         self.fired = []
         self._left = {}
         for fault in self.planned:
@@ -225,7 +226,7 @@ class FaultPlan:
 def _positive(kind: str, seconds: float) -> float:
     if not 0 < seconds < math.inf:
         problem = f"{kind}: seconds = {seconds}"
-        raise InvalidScenario("faults", problem, "a number greater than 0")
+        raise InvalidOptions("faults", problem, "a number greater than 0")
     return float(seconds)
 
 
@@ -245,7 +246,7 @@ def away(plan: FaultPlan, times: Times) -> Times:
                 plan._add("join", worker, step, how=_DELAYS)
             was = is_
     fixed, unit = (np.where(there, x, 0.0) for x in (times.fixed, times.unit))
-    return Times(fixed=fixed, unit=unit)
+    return Times(fixed=fixed, unit=unit, stretch=times.stretch)
 
 
 def no_delays(workers: int) -> Times:
@@ -262,6 +263,8 @@ class Injector:
         fixed: Seconds to sleep before the first part of a step, (steps,); repeated.
         part: Seconds to sleep for every part, (steps,); repeated.
         say: Tells the root, at once.
+        stretch: How many times as long every part is to take, (steps,); repeated.
+            None: as long as it takes.
     """
 
     def __init__(
@@ -271,9 +274,11 @@ class Injector:
         fixed: NDArray[np.float64],
         part: NDArray[np.float64],
         say: Callable[[list[Said]], None],
+        stretch: NDArray[np.float64] | None = None,
     ) -> None:
         self._faults = {f.id: f for f in faults if f.worker == worker}
-        self._fixed, self._part = fixed, part
+        self._fixed, self._part, self._stretch = fixed, part, stretch
+        self._begun = 0.0  # when the part in hand began to be computed
         self._say = say
         self._step = -1
 
@@ -295,9 +300,22 @@ class Injector:
         self._strike(step, computed)
         if seconds > 0:
             sleep(seconds)
+        self._begun = time.perf_counter()
 
-    def after_part(self, step: int, computed: int) -> None:
-        """Strike between a part and its report."""
+    def after_part(
+        self, step: int, computed: int, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Sleep until the part has taken long enough; strike before its report.
+
+        Args:
+            step: The step.
+            computed: Parts of it computed so far, this one too.
+            sleep: Sleeps so many seconds, or until the part is abandoned.
+        """
+        if self._stretch is not None:
+            factor = float(self._stretch[step % len(self._stretch)])
+            if factor > 1:
+                sleep((factor - 1) * (time.perf_counter() - self._begun))
         self._strike(step, computed)
 
     def after_saying(

@@ -6,6 +6,7 @@ workers take turns, a part each.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -40,8 +41,10 @@ from codedgrad.engines.host.memory_layout import (
     Private,
 )
 from codedgrad.engines.host.rows import Rows, add_rows
+from codedgrad.engines.host.same_job import host_name
 from codedgrad.engines.host.sum_checks import Token, is_finite, stamp
-from codedgrad.errors import InvalidScenario, ProtocolError
+from codedgrad.engines.worker_status import WorkerStatus, WorkerTable
+from codedgrad.errors import InvalidOptions, ProtocolError
 from codedgrad.jobs import VectorLayout, WorkerJob
 
 _NAP = 1.0  # seconds
@@ -88,7 +91,7 @@ class Desk:
         wanted = self._memory.versions.shape[1:]
         if parameters.shape != wanted:
             problem = f"have shape {parameters.shape}"
-            raise InvalidScenario("parameters", problem, f"{wanted}")
+            raise InvalidOptions("parameters", problem, f"{wanted}")
         version = self._memory.publish(parameters, (), changed)
         self._parameters = self._memory.parameters(version)
         self._step = step
@@ -168,6 +171,7 @@ class Here:
         self._begun = time.monotonic()
         self._desk: Desk | None = None
         self._sessions: list[Session] = []
+        self._workers = 0
         self._pending: deque[Event] = deque()
         self._is_closed = False
 
@@ -187,21 +191,29 @@ class Here:
             raise ProtocolError("an engine is started once")
         if faults is not None and faults.planned:
             problem = "has no processes to stop or to kill"
-            raise InvalidScenario("the engine `here`", problem, 'engine="local"')
+            raise InvalidOptions("the engine `here`", problem, 'engine="local"')
         times = no_delays(workers) if delays is None else delays
         if times.workers != workers:
             problem = f"has times for {times.workers} workers"
-            raise InvalidScenario("delays", problem, f"times for {workers}")
+            raise InvalidOptions("delays", problem, f"times for {workers}")
         fixed, part = times.fixed, times.part(parts)
         if not np.isfinite(fixed + part).all():
             problem = "has no processes that could be away for ever"
-            raise InvalidScenario("the engine `here`", problem, 'engine="local"')
+            raise InvalidOptions("the engine `here`", problem, 'engine="local"')
         self._injectors = [
-            Injector(number, (), fixed[:, number], part[:, number], lambda said: None)
+            Injector(
+                number,
+                (),
+                fixed[:, number],
+                part[:, number],
+                lambda said: None,
+                None if times.stretch is None else times.stretch[:, number],
+            )
             for number in range(workers)
         ]
         self._desk = Desk(make, layout, workers, self.capabilities.rows_per_worker)
         self._sessions = [Session(number) for number in range(workers)]
+        self._workers = workers
 
     def now(self) -> float:
         """Return the seconds since the engine was made."""
@@ -261,6 +273,20 @@ class Here:
         self._is_closed = True
 
     @property
+    def workers(self) -> WorkerTable:
+        """All workers: they are this process."""
+        host, pid = host_name(), None if self._is_closed else os.getpid()
+        return WorkerTable(
+            WorkerStatus(number, host, pid, self._state(number))
+            for number in range(self._workers)
+        )
+
+    def _state(self, worker: int) -> str:
+        if self._is_closed:
+            return "ended"
+        return "ready" if self._sessions[worker].task is None else "working"
+
+    @property
     def _open(self) -> Desk:
         if self._desk is None:
             raise ProtocolError("the engine is not started, or closed")
@@ -270,9 +296,11 @@ class Here:
         """Compute a part; nothing can come in between, so it goes straight in."""
         task = session.task
         assert task is not None  # it is busy
-        self._injectors[session.worker].before_part(task.step, 0)
+        injector = self._injectors[session.worker]
+        injector.before_part(task.step, 0)
         first = session.merged(task.segment) == 0
         self._open.add(task.segment, task.part, task.coefficient, first)
+        injector.after_part(task.step, 1)
         self._say(session.worker, session.finish(task))
 
     def _say(self, worker: int, reports: list[Report]) -> None:

@@ -30,8 +30,14 @@ from codedgrad.engines.engine import MakeJob
 from codedgrad.engines.host.file_descriptors import enough_descriptors
 from codedgrad.engines.host.fleet import Fleet
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, Memory, MemoryShape
-from codedgrad.engines.host.nursery_client import Children, Restarts, packed
+from codedgrad.engines.host.nursery_client import (
+    Children,
+    Restarts,
+    packed,
+    script_arguments,
+)
 from codedgrad.engines.host.nursery_messages import Born, Died, Failed, Prepare
+from codedgrad.engines.host.process_title import script_name
 from codedgrad.engines.host.rows import Rows
 from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.engines.host.wire import Channel, Sent
@@ -101,18 +107,23 @@ class Local(Fleet):
         self, make: MakeJob, workers: int, delays: Times, parts: int
     ) -> None:
         job = packed(make)
+        # A nursery that is started again must not see what the script sets meanwhile.
+        self._environment = dict(os.environ)
         shape = MemoryShape.of(self._layout, workers, self.capabilities.rows_per_worker)
         shared = Shared(shape.size, shape.least, self._folder)
         self._held.memory = self._memory = Memory(shared, shape)
         self._shared_fd = shared.fd
         self._rows = Rows(self._memory)
         self._prepare = Prepare(
+            script=script_name(),
             preload=self._preload,
             job=job,
             shape=shape,
             fixed=delays.fixed.T.tolist(),
             part=delays.part(parts).T.tolist(),
             interrupts=self.capabilities.interrupts_part,
+            stretch=[] if delays.stretch is None else delays.stretch.T.tolist(),
+            argv=script_arguments(),
         )
         self._handles = [WorkerHandle(number) for number in range(workers)]
         self._held.handles = self._handles
@@ -147,7 +158,7 @@ class Local(Fleet):
 
     def _new_nursery(self) -> None:
         self._restarts.begin(self.now())
-        self._held.children = self._children = Children()
+        self._held.children = self._children = Children(self._environment)
         self._held.selector.register(
             self._children.channel.link, selectors.EVENT_READ, None
         )
@@ -184,6 +195,11 @@ class Local(Fleet):
                 "the process that forks the workers has died, and they with it; "
                 "all start again"
             )
+            for handle in self._handles:
+                self._hear(handle)  # what it said before
+                self._lose(handle)
+                cause = "the process that forks the workers has died"
+                self._losses.explain_all(handle.worker, cause)
             self._new_nursery()
 
     def _spawn(self, handle: WorkerHandle) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from codedgrad.engines.engine import Engine
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 
 _ENGINES = {
     "local": ("local", "Local"),
@@ -28,7 +28,7 @@ def engine_named(name: str, address: str | None = None) -> Engine:
             `RAY_ADDRESS` names, or else "local". Others have none.
 
     Raises:
-        InvalidScenario: If there is no such engine, or it has no address.
+        InvalidOptions: If there is no such engine, or it has no address.
         EngineFailed: If what it needs is not installed.
 
     Example:
@@ -37,14 +37,14 @@ def engine_named(name: str, address: str | None = None) -> Engine:
         >>> engine_named("dask")
         Traceback (most recent call last):
         ...
-        codedgrad.errors.InvalidScenario: engine: is 'dask'; try one of 'local', ...
+        codedgrad.errors.InvalidOptions: engine: is 'dask'; try one of 'local', ...
     """
     if name not in NAMES:
         known = ", ".join(repr(known) for known in NAMES)
-        raise InvalidScenario("engine", f"is {name!r}", f"one of {known}")
+        raise InvalidOptions("engine", f"is {name!r}", f"one of {known}")
     if address is not None and name != "ray":
         problem = f"is {address!r}, but engine={name!r} has none"
-        raise InvalidScenario("address", problem, 'engine="ray"')
+        raise InvalidOptions("address", problem, 'engine="ray"')
     module, kind = _ENGINES[name]  # imported only now: Ray and MPI may not be installed
     made = getattr(import_module(f"codedgrad.engines.{module}"), kind)
     engine: Engine = made(address) if name == "ray" else made()
@@ -59,7 +59,7 @@ def engine_of(engine: Engine | str, address: str | None = None) -> Engine:
         address: As in `engine_named`; an engine that is made has its own.
 
     Raises:
-        InvalidScenario: If there is no such engine, or it has no address.
+        InvalidOptions: If there is no such engine, or it has no address.
         EngineFailed: If what it needs is not installed.
 
     Example:
@@ -71,5 +71,5 @@ def engine_of(engine: Engine | str, address: str | None = None) -> Engine:
         return engine_named(engine, address)
     if address is not None:
         problem = f"is {address!r}, but the engine is made already"
-        raise InvalidScenario("address", problem, 'engine="ray"')
+        raise InvalidOptions("address", problem, 'engine="ray"')
     return engine

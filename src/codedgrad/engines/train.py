@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from codedgrad.core import Command, Event, Patience, Scheme
-from codedgrad.delays import Delays, Times, draw
+from codedgrad.delays import Rehearsed, rehearse
 from codedgrad.engines.driver import Driver, refuse_oracle
 from codedgrad.engines.engine import Engine
 from codedgrad.engines.fair_link import granted
@@ -33,7 +33,7 @@ def train(
     evaluate: Callable[[NDArray[Any]], float] | None = None,
     engine: Engine | str = "local",
     address: str | None = None,
-    delays: Delays | Times | None = None,
+    delays: Rehearsed | None = None,
     seed: int = 0,
     faults: FaultPlan | None = None,
     patience: Patience | None = None,
@@ -60,7 +60,9 @@ def train(
             "mpi"; "here", none; or an engine. It is closed at the end.
         address: Of a Ray cluster that is there, such as "auto"; None: `RAY_ADDRESS`,
             or else of its own.
-        delays: What every part is to take longer, to rehearse: a model, or times.
+        delays: What every part is to take longer, to rehearse: a law of seconds; a
+            change alone, such as `Slow(worker=2, factor=10)`, which multiplies what
+            the worker really takes; or times.
         seed: Of the delays.
         faults: What to do to workers on purpose.
         patience: When to give a step up.
@@ -92,7 +94,9 @@ def train(
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)
     engine = granted(engine_of(engine, address), uplink)
-    times = _times(delays, steps, scheme.workers, seed)
+    times = None
+    if delays is not None:
+        times = rehearse(delays, steps=steps, workers=scheme.workers, seed=seed)
     done: list[StepReport] = []
     with ExitStack() as stack:
         stack.callback(engine.close)
@@ -133,14 +137,6 @@ def _tell_all(
             watch(event, commands)
 
     return tell
-
-
-def _times(
-    delays: Delays | Times | None, steps: int, workers: int, seed: int
-) -> Times | None:
-    if delays is None or isinstance(delays, Times):
-        return delays
-    return draw(delays, steps=steps, workers=workers, seed=seed)
 
 
 @contextmanager

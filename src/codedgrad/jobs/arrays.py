@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.jobs.job import VectorLayout
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -60,7 +60,7 @@ class NumpyJob:
         if not isinstance(given, tuple | list) or len(given) != 3:
             problem = f"is {_what(given)} in step {step}, not three values"
             advice = "to return (sum of losses, samples, sum of gradients)"
-            raise InvalidScenario(f"the gradient of part {part}", problem, advice)
+            raise InvalidJob(f"the gradient of part {part}", problem, advice)
         loss, count, sums = given
         sums = self._sums(sums, part, step)
         scalars = _scalars(loss, count, part, step)
@@ -78,7 +78,7 @@ class NumpyJob:
                 f"has shape {array.shape} in step {step}, the parameters ({size},)"
             )
         advice = "an array as long as the parameters"
-        raise InvalidScenario(f"the gradient of part {part}", problem, advice)
+        raise InvalidJob(f"the gradient of part {part}", problem, advice)
 
 
 def _scalars(loss: Any, count: Any, part: int, step: int) -> NDArray[Any]:
@@ -87,7 +87,7 @@ def _scalars(loss: Any, count: Any, part: int, step: int) -> NDArray[Any]:
         return array
     where = f"the loss and the samples of part {part}"
     problem = f"are {_what(loss)} and {_what(count)} in step {step}"
-    raise InvalidScenario(where, problem, "two real numbers")
+    raise InvalidJob(where, problem, "two real numbers")
 
 
 def _array(given: Any) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob, InvalidOptions
 from codedgrad.jobs.arrays import REAL, Floats, Gradient, NumpyJob
 from codedgrad.jobs.job import DTYPES
 
@@ -83,18 +83,18 @@ class Descent:
         samples: float | None = None,
     ) -> None:
         if steps < 0:
-            raise InvalidScenario("steps", f"is {steps}", "0 or more")
+            raise InvalidOptions("steps", f"is {steps}", "0 or more")
         if samples is not None and not 0 < samples < np.inf:
-            raise InvalidScenario("samples", f"are {samples}", "a number above 0")
+            raise InvalidOptions("samples", f"are {samples}", "a number above 0")
         if dtype not in DTYPES:
-            raise InvalidScenario("dtype", f"is {dtype!r}", " or ".join(DTYPES))
+            raise InvalidOptions("dtype", f"is {dtype!r}", " or ".join(DTYPES))
         if np.asarray(parameters).dtype.kind not in REAL:
             problem = f"are of type {np.asarray(parameters).dtype}"
-            raise InvalidScenario("parameters", problem, "real numbers")
+            raise InvalidJob("parameters", problem, "real numbers")
         self.parameters: NDArray[Any] = np.array(parameters, dtype=dtype)
         if self.parameters.ndim != 1:
             problem = f"has shape {self.parameters.shape}"
-            raise InvalidScenario("parameters", problem, "one flat array")
+            raise InvalidJob("parameters", problem, "one flat array")
         self.step = 0
         self._rate = rate
         self._update = update
@@ -136,9 +136,7 @@ class Descent:
         problem = f"has shape {array.shape}, the parameters {wanted.shape}"
         if array.dtype.kind not in REAL:
             problem = "is no array of real numbers"
-        raise InvalidScenario(
-            "the update", problem, "an array as long as the parameters"
-        )
+        raise InvalidJob("the update", problem, "an array as long as the parameters")
 
     def training(self, records: Iterable[S] = ()) -> Training[S]:
         """Return the run so far, with the records of its steps."""
@@ -181,7 +179,7 @@ def single_process(
     """
     for name, given in (("parts", parts), ("steps", steps)):
         if given < 1:
-            raise InvalidScenario(name, f"{given} is too few", "1 or more")
+            raise InvalidOptions(name, f"{given} is too few", "1 or more")
     descent = Descent(parameters, steps, rate, update, evaluate)
     job = NumpyJob(gradient, len(descent.parameters))
     total, scratch = np.empty((2, job.layout.message))

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 
 DTYPES = ("float32", "float64")
 
@@ -41,11 +41,11 @@ class VectorLayout:
         for name, least in (("parameters", 1), ("gradient", 1), ("scalars", 2)):
             if (given := getattr(self, name)) < least:
                 problem = f"{name} = {given} is too few"
-                raise InvalidScenario("job", problem, f"{least} or more")
+                raise InvalidJob("job", problem, f"{least} or more")
         for name in ("dtype", "parameters_dtype"):
             if (given := getattr(self, name)) not in DTYPES:
                 problem = f"{name} = {given!r} is unknown"
-                raise InvalidScenario("job", problem, " or ".join(DTYPES))
+                raise InvalidJob("job", problem, " or ".join(DTYPES))
 
     @property
     def message(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 
 
 def real_digits(
@@ -19,7 +19,7 @@ def real_digits(
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # has no types
     except ImportError:
-        problem = f"{who} needs the digits of scikit-learn"
-        raise InvalidOption(problem, 'pip install "codedgrad[demo]"') from None
+        problem = "needs the digits of scikit-learn, which is not installed"
+        raise InvalidOptions(who, problem, 'pip install "codedgrad[demo]"') from None
     loaded = load_digits()
     return loaded.data / 16.0, loaded.target

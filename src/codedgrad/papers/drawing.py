@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,8 +139,10 @@ def check_drawing() -> None:
     try:
         import matplotlib.figure  # noqa: F401  # only whether it is there
     except ImportError:
-        problem = "papers draws with matplotlib, which is not installed"
-        raise InvalidOption(problem, 'pip install "codedgrad[plot]"') from None
+        problem = "draws with matplotlib, which is not installed"
+        raise InvalidOptions(
+            "papers", problem, 'pip install "codedgrad[plot]"'
+        ) from None
 
 
 def save(

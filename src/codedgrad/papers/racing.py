@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from codedgrad.delays import Times
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.papers.drawing import Axis, Curve, FigurePanel
 from codedgrad.papers.paper import Column, Effort, Table
 from codedgrad.schemes import build
@@ -95,7 +95,8 @@ def pictures_here() -> Pictures:
         if error.name != "torch":
             raise
         advice = 'pip install "codedgrad[demo]"'
-        raise InvalidOption("--live trains with PyTorch", advice) from None
+        problem = "trains with PyTorch, which is not installed"
+        raise InvalidOptions("--live", problem, advice) from None
     found = pictures("fashion-mnist" if FASHION.is_dir() else "digits")
     train, test = (
         (images[:most], labels[:most])

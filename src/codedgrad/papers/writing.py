@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.papers.drawing import save
 from codedgrad.papers.paper import Cell, Exhibit, Paper, Table
 
@@ -20,11 +20,11 @@ from codedgrad.papers.paper import Cell, Exhibit, Paper, Table
 def check_folder(folder: Path) -> None:
     """Refuse a folder that could not be written, before there is anything to lose."""
     if folder.exists() and not folder.is_dir():
-        raise InvalidOption(f"--out {folder} is a file", "a folder")
+        raise InvalidOptions(f"--out {folder}", "is a file", "a folder")
     whole = folder.absolute()
     near = next(path for path in (whole, *whole.parents) if path.exists())
     if not near.is_dir() or not os.access(near, os.W_OK | os.X_OK):
-        raise InvalidOption(f"--out {folder} cannot be written", "another folder")
+        raise InvalidOptions(f"--out {folder}", "cannot be written", "another folder")
 
 
 def write_exhibit(folder: Path, paper: Paper, exhibit: Exhibit) -> list[Path]:
@@ -113,7 +113,7 @@ def _appearing(path: Path) -> Iterator[Path]:
         yield hidden
         os.replace(hidden, path)
     except OSError as error:
-        problem = f"--out {path} cannot be written ({error.strerror or error})"
-        raise InvalidOption(problem, "another folder") from None
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InvalidOptions(f"--out {path}", problem, "another folder") from None
     finally:
         hidden.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import fields
@@ -12,6 +13,12 @@ from codedgrad.delays import MODELS, traces
 from codedgrad.errors import InvalidDelays
 from codedgrad.schemes.registry import apart
 
+PATHS = (
+    "the folder of a run, a trace (.jsonl), recorded seconds (.csv, .npy, .parquet), "
+    "a probe (.json), AR or SE"
+)
+"""The kinds of paths that recorded times are read from, for people."""
+
 _SHAPE = re.compile(r"([A-Za-z_-]+)\s*(?:\((.*)\))?", re.DOTALL)
 
 
@@ -19,18 +26,18 @@ def table_of(text: str) -> dict[str, object]:
     """Return the table for `codedgrad.delays.build` that a text stands for.
 
     Values are numbers, true or false, plain words, lists and tables as TOML writes
-    them. A recording may be named by its file, or by its short name alone.
+    them. Recorded times may be named by their path, or by their short name alone.
 
     Example:
         >>> table_of("sticky(factor=10, workers=0, always=true)")
         {'kind': 'sticky', 'factor': 10, 'workers': [0], 'always': True}
         >>> table_of("classes(factors=[1, 1, 3])")
         {'kind': 'classes', 'factors': [1, 1, 3]}
-        >>> table_of("AR")
-        {'kind': 'replay', 'path': 'AR'}
+        >>> table_of("AR"), table_of("runs/first")
+        ({'kind': 'replay', 'path': 'AR'}, {'kind': 'replay', 'path': 'runs/first'})
     """
     text = text.strip()
-    if text in traces() or ("(" not in text and PurePath(text).suffix):
+    if text in traces() or _is_path(text):
         return {"kind": "replay", "path": text}
     shape = _SHAPE.fullmatch(text)
     if shape is None:
@@ -40,10 +47,18 @@ def table_of(text: str) -> dict[str, object]:
     if kind not in MODELS:
         choices = [*MODELS, *traces()]
         close = get_close_matches(kind, choices, n=1)
-        listed = f"{', '.join(choices)}, or a .csv, .npy or .parquet file"
+        listed = f"{', '.join(MODELS)}, or {PATHS}"
         advice = f"{close[0]!r} of {listed}" if close else f"one of {listed}"
         raise InvalidDelays("delays", f"there is no kind {kind!r}", advice)
     return {"kind": kind, **_values(kind, shape[2] or "", text)}
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text names a file or a folder, and not a kind of delays."""
+    if "(" in text or text.replace("_", "-") in MODELS:
+        return False
+    has_form = bool(PurePath(text).suffix) or os.sep in text
+    return has_form or (bool(text) and os.path.isdir(text))
 
 
 def keys_of(kind: str) -> dict[str, bool]:

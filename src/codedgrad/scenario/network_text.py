@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions, InvalidScenario
 from codedgrad.network import Network
 from codedgrad.schemes.registry import apart, value_of
 from codedgrad.uplink import Link
@@ -58,7 +58,12 @@ def network_of(table: Mapping[str, object]) -> Network:
     elif link:
         raise _wrong(f"has {', '.join(link)} and no uplink")
     rest = {key: _plain(table[key]) for key in _KEYS[:3] if key in table}
-    return Network(**rest, link=Link(**link) if link else None)  # type: ignore[arg-type]  # checked above
+    try:
+        shared = Link(**link) if link else None  # type: ignore[arg-type]  # checked above
+    except InvalidOptions as error:  # here a link is a part of the scenario
+        where = f"network {error.where}"
+        raise InvalidScenario(where, error.problem, error.advice) from None
+    return Network(**rest, link=shared)  # type: ignore[arg-type]  # checked above
 
 
 def _is_number(value: object) -> bool:

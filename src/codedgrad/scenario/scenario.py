@@ -1,7 +1,8 @@
 """What to simulate: from a TOML file, from flags, or from both.
 
 A file and the flags of a command line end up in the same tables, which are checked in
-one place, here. A flag wins over the file. Nothing that is read is ever executed.
+one place, here. A flag wins over the file. Nothing that is read from a file is
+executed: a Python file with a scheme may be named by a flag, and not in a scenario.
 """
 
 from __future__ import annotations
@@ -22,14 +23,24 @@ from codedgrad.errors import (
     CodedgradError,
     InvalidCode,
     InvalidDelays,
+    InvalidFolder,
+    InvalidInput,
+    InvalidOptions,
     InvalidScenario,
     InvalidScheme,
+    InvalidTrace,
 )
-from codedgrad.scenario.delays_text import table_of
+from codedgrad.scenario.delays_text import PATHS, table_of
 from codedgrad.scenario.network_text import network_of, network_table
-from codedgrad.schemes import SCHEMES
+from codedgrad.scenario.times import (
+    ReadTimes,
+    TimesToReplay,
+    read_recording,
+    with_share,
+)
 from codedgrad.schemes import build as build_scheme
-from codedgrad.schemes.registry import options, parse
+from codedgrad.schemes import families
+from codedgrad.schemes.registry import find, options, parse
 from codedgrad.sim.machine import Machine
 
 DEFAULT_SCHEMES = ("uncoded", "fractional(tolerance=1)", "cyclic(tolerance=1)")
@@ -80,7 +91,8 @@ class Flags:
     Attributes:
         workers: As in `Scenario`, and so are `steps`, `runs` and `seed`.
         schemes: In words, such as `cyclic(tolerance=2)`.
-        delays: In words, such as `sticky(factor=10, workers=0, always=true)`.
+        delays: In words, such as `sticky(factor=10, workers=0, always=true)`, or as
+            tables.
         share: Of a recorded time, that which grows with the load.
         pieces: Parts for each worker, for schemes that do not say.
         drain: As in `Machine`, and so is `latency`.
@@ -92,7 +104,7 @@ class Flags:
     runs: int | None = None
     seed: int | None = None
     schemes: Sequence[str] = ()
-    delays: Sequence[str] = ()
+    delays: Sequence[str | Mapping[str, object]] = ()
     share: float | None = None
     pieces: int | None = None
     drain: bool | None = None
@@ -112,19 +124,22 @@ def read_scenario(path: Path | str) -> Scenario:
     return scenario_from_flags(Flags(), path)
 
 
-def scenario_from_flags(flags: Flags, path: Path | str | None = None) -> Scenario:
+def scenario_from_flags(
+    flags: Flags, path: Path | str | None = None, read: ReadTimes = read_recording
+) -> Scenario:
     """Return the scenario of a command line.
 
     Args:
         flags: What it says.
         path: A TOML file for everything else.
+        read: Reads the times at a path; default recordings only.
 
     Example:
         >>> scenario_from_flags(Flags(delays=["AR"], schemes=["uncoded"])).steps
         44
     """
     file = None if path is None else Path(path)
-    given = _Given({} if file is None else _load(file), file)
+    given = _Given({} if file is None else _load(file), file, read)
     for key in ("workers", "steps", "runs", "seed", "pieces"):
         given.override(key, getattr(flags, key))
     given.override("schemes", list(flags.schemes) or None)
@@ -143,7 +158,9 @@ class _Given:
 
     tables: dict[str, object]
     file: Path | None
+    read: ReadTimes
     flags: set[str] = field(default_factory=set)
+    replayed: dict[str, TimesToReplay] = field(default_factory=dict)  # by path
 
     def override(self, key: str, value: object) -> None:
         if value is not None:
@@ -156,6 +173,13 @@ class _Given:
             self.tables[key] = {**table, **values}
             self.flags |= {f"{key}.{name}" for name in values}
 
+    def has_latency(self) -> bool:
+        """Whether a latency, or a network that has one, was given."""
+        table = self.tables.get("machine", {})
+        return not isinstance(table, Mapping) or bool(
+            {"latency", "network"} & set(table)
+        )
+
     def place(self, key: str) -> str:
         """Return how to name a key to whoever wrote it."""
         if key in self.flags or self.file is None:
@@ -165,8 +189,9 @@ class _Given:
     def is_from_file(self, key: str) -> bool:
         return self.file is not None and key not in self.flags
 
-    def wrong(self, key: str, problem: str, advice: str) -> InvalidScenario:
-        return InvalidScenario(self.place(key), problem, advice)
+    def wrong(self, key: str, problem: str, advice: str) -> InvalidInput:
+        kind = InvalidScenario if self.is_from_file(key) else InvalidOptions
+        return kind(self.place(key), problem, advice)
 
     def entries(self, key: str) -> list[object]:
         value = self.tables[key]
@@ -295,29 +320,50 @@ def _schemes(given: _Given, workers: int, notes: list[str]) -> tuple[Scheme, ...
     if "schemes" not in given.tables:
         if given.file is not None:
             raise given.wrong("schemes", "is missing", "one [[schemes]] at least")
-        return _default_schemes(workers, pieces, notes)
+        used = [times.scheme for times in given.replayed.values() if times.scheme]
+        return _default_schemes(workers, pieces, used, notes)
+    typed = not given.is_from_file("schemes")  # by a person, on the command line
     made = []
     for number, entry in enumerate(given.entries("schemes"), start=1):
         try:
-            made.append(_scheme(entry, workers, pieces))
+            made.append(_scheme(entry, workers, pieces, run_files=typed))
         except CodedgradError as error:
             raise _placed(given, "schemes", error, number) from None
     return tuple(made)
 
 
 def _default_schemes(
-    workers: int, pieces: int | None, notes: list[str]
+    workers: int, pieces: int | None, used: Sequence[str], notes: list[str]
 ) -> tuple[Scheme, ...]:
-    made = []
-    for text in DEFAULT_SCHEMES:
+    """Return the default schemes, and those that the times were taken with."""
+    made: list[Scheme] = []
+    for text in (*DEFAULT_SCHEMES, *used):
         try:
-            made.append(_scheme(text, workers, pieces))
-        except (InvalidCode, InvalidScheme):
-            notes.append(f"{text} is left out: it does not fit {workers} workers.")
+            scheme = _scheme(text, workers, pieces)
+        except (InvalidCode, InvalidScheme) as error:
+            notes.append(f"{text} is left out: {_why_left_out(text, workers, error)}.")
+            continue
+        if scheme.name not in [other.name for other in made]:
+            made.append(scheme)
     return tuple(made)
 
 
-def _scheme(entry: object, workers: int, pieces: int | None) -> Scheme:
+def _why_left_out(text: str, workers: int, error: InvalidCode | InvalidScheme) -> str:
+    if isinstance(error, InvalidCode):
+        return f"it does not fit {workers} workers"
+    name = text.partition("(")[0].strip()
+    if name in families():
+        return error.problem
+    # A run keeps the name of its scheme, not the file that the scheme came from.
+    return (
+        f"no scheme {name} is registered here; compare it with --scheme uncoded "
+        f"--scheme FILE.py:NAME, or install the package that registers it"
+    )
+
+
+def _scheme(
+    entry: object, workers: int, pieces: int | None, run_files: bool = False
+) -> Scheme:
     advice = '{scheme = "cyclic(tolerance=2)"}, or {name = "cyclic", tolerance = 2}'
     table = {"scheme": entry} if isinstance(entry, str) else entry
     if not isinstance(table, Mapping):
@@ -328,15 +374,16 @@ def _scheme(entry: object, workers: int, pieces: int | None) -> Scheme:
     text = table.get("scheme", table.get("name"))
     if not isinstance(text, str):
         raise InvalidScheme(f"{brief(text)} is not the name of a scheme", advice)
-    name, inside = parse(text, SCHEMES)
+    known = families(run_files=run_files)
+    name, inside = parse(text, known)
     if twice := inside.keys() & apart.keys():
         key = min(twice)
         raise InvalidScheme(f"{name}: {key} is given twice", f"one {key}")
     said = {**inside, **apart}
-    takes_pieces = "pieces" in options(SCHEMES[name]) and "parts" not in said
+    takes_pieces = "pieces" in options(find(name, known)) and "parts" not in said
     if pieces is not None and takes_pieces:
         said.setdefault("pieces", pieces)
-    return build_scheme(name, workers, said)
+    return build_scheme(name, workers, said, run_files=run_files)
 
 
 # -- delays --------------------------------------------------------------------------
@@ -356,10 +403,13 @@ def _delays(given: _Given, share: float | None, notes: list[str]) -> Delays:
             notes.append(f"{changed}: {DEFAULT_LAW} is assumed.")
             tables.insert(0, table_of(DEFAULT_LAW))
         _put_share(tables, share, given)
-        for path in (table["path"] for table in tables if "path" in table):
-            notes.append(f"The recording is {path}.")
-        return build(tables)
-    except InvalidDelays as error:
+        tables = [with_share(table, given.replayed, given.read) for table in tables]
+        for path, times in given.replayed.items():
+            notes += [f"The times are those of {path}.", *times.notes]
+            if times.latency and not given.has_latency():
+                given.override_in("machine", {"latency": times.latency})
+        return build(tables, read=lambda path: given.replayed[path].matrix)
+    except (InvalidDelays, InvalidFolder, InvalidOptions, InvalidTrace) as error:
         raise _placed(given, "delays", error) from None
 
 
@@ -389,10 +439,10 @@ def _put_share(
     recorded = [table for table in tables if table.get("kind") == "replay"]
     if not recorded:
         problem = "there is no recording that it could be about"
-        raise InvalidScenario("--share", problem, "--delays AR, or a file of your own")
+        raise InvalidOptions("--share", problem, "--delays AR, or a file of your own")
     for table in recorded:
         if "share" in table and not given.is_from_file("delays"):
-            raise InvalidScenario("--share", "is given twice", "one share")
+            raise InvalidOptions("--share", "is given twice", "one share")
         table["share"] = share
 
 
@@ -404,4 +454,4 @@ def _placed(
         return error
     place = key if number is None else f"{key}[{number}]"
     problem, _, advice = str(error).removeprefix(f"{key}: ").partition("; try ")
-    return InvalidScenario(f"{given.file}: {place}", problem, advice)
+    return InvalidScenario(f"{given.file}: {place}", problem, advice or PATHS)

@@ -16,14 +16,17 @@ Family = Callable[..., Scheme]
 _TYPICAL = {
     "children": 3, "clusters": 2, "copies": 2, "count": 6, "degree": 2, "straggle": 0.1,
 }  # of options, where 1 would not do  # fmt: skip
-_SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*")
+_NAME = r"[A-Za-z_][\w-]*"
+_FILE = r"[^()]+\.py(?::[A-Za-z_]\w*)?"  # a Python file and what makes the scheme in it
+_SHAPE = re.compile(rf"\s*({_NAME}|{_FILE})\s*(?:\((.*)\))?\s*")
 
 
 def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, object]]:
     """Return the name and the options of a scheme written as `name(key=value, ...)`.
 
     Options without a key are the scheme's first ones, in their order. Values are
-    numbers, true or false, plain words, and lists of them in brackets.
+    numbers, true or false, plain words, and lists of them in brackets. A name may be a
+    Python file and what makes the scheme in it, `FILE.py:NAME`.
 
     Example:
         >>> from codedgrad.schemes import SCHEMES
@@ -38,7 +41,7 @@ def parse(text: str, families: Mapping[str, Family]) -> tuple[str, dict[str, obj
             f"{text!r} is not a scheme", "a name, such as fractional(tolerance=1)"
         )
     name, inside = shape[1], shape[2] or ""
-    first = _without_a_key(_family(name, families))
+    first = _without_a_key(find(name, families))
     given: dict[str, object] = {}
     words = apart(inside)
     if words is None:
@@ -66,12 +69,13 @@ def build_from(
     given: Mapping[str, object],
 ) -> Scheme:
     """Return the scheme of this name for so many workers."""
-    family = _family(name, families)
+    family = find(name, families)
     known = options(family)
     for key in given:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1)
-            advice = nearest[0] if nearest else f"one of {', '.join(known)}"
+            listed = f"one of {', '.join(known)}" if known else f"{name} alone"
+            advice = nearest[0] if nearest else listed
             raise InvalidScheme(f"{name} has no option {key}", advice)
     needed = [key for key in known if known[key] is inspect.Parameter.empty]
     missing = [key for key in needed if key not in given]
@@ -175,10 +179,14 @@ def apart(inside: str) -> list[str] | None:
     return None if depth else [word.strip() for word in words if word.strip()]
 
 
-def _family(name: str, families: Mapping[str, Family]) -> Family:
+def find(name: str, families: Mapping[str, Family]) -> Family:
+    """Return what makes the scheme of this name, or say which name is near it."""
     if name not in families:
-        nearest = difflib.get_close_matches(name, families, n=1)
-        advice = nearest[0] if nearest else f"one of {', '.join(families)}"
+        listed = f"one of {', '.join(families)}"
+        package = "installing the package that registers it, if it has one"
+        # Close enough for a slip of a finger; the name of an absent package is not.
+        nearest = difflib.get_close_matches(name, families, n=1, cutoff=0.7)
+        advice = nearest[0] if nearest else f"{listed}; or {package}"
         raise InvalidScheme(f"there is no scheme {name!r}", advice)
     return families[name]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from codedgrad.core import Scheme
 from codedgrad.delays import Delays, Times, draw
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.schemes import CodedScheme
 from codedgrad.sim.arrays.codes import (
     Outcome,
@@ -126,9 +126,9 @@ def compare(
     workers = {scheme.workers for scheme in schemes}
     if len(workers) != 1:
         problem = f"are for {sorted(workers)} workers"
-        raise InvalidScenario("schemes", problem, "schemes for one number of workers")
+        raise InvalidOptions("schemes", problem, "schemes for one number of workers")
     if steps < 1 or runs < 1:
-        raise InvalidScenario("steps, runs", f"are {steps} and {runs}", "1 or more")
+        raise InvalidOptions("steps, runs", f"are {steps} and {runs}", "1 or more")
     n = workers.pop()
     advanced = advanced or (lambda done: None)
     fast = {

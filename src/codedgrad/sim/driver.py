@@ -43,6 +43,7 @@ from codedgrad.core import (
     Task,
     TimerFired,
     WakeAt,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
 )
@@ -116,7 +117,7 @@ class _Worker:
 
     __slots__ = (
         "alive", "base", "begun", "count", "end", "ready", "run", "seconds",
-        "session", "step", "task", "waiting",
+        "session", "since", "step", "task", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, progress: bool) -> None:
@@ -128,7 +129,8 @@ class _Worker:
         self.count = 0
         self.seconds = 0.0
         self.task: Task | None = None  # under way, perhaps abandoned
-        self.begun = 0.0
+        self.begun = 0.0  # of what is under way, in this step
+        self.since = 0.0  # of what is under way
         self.end = math.inf
         self.run = 0  # numbers what is under way, so that stale ends are known
         self.waiting: list[Order] = []
@@ -426,7 +428,7 @@ class Simulator:
             worker.count = 0
             worker.seconds = part[number]
         worker.count += 1
-        worker.task, worker.begun = task, self.now
+        worker.task, worker.begun, worker.since = task, self.now, self.now
         worker.end = worker.base + worker.count * worker.seconds
         worker.run += 1
         run = worker.run
@@ -442,7 +444,12 @@ class Simulator:
         wanted = task is worker.session.task
         if wanted and self._payload is not None:
             self._payload.merge(number, task)
-        for report in worker.session.finish(task):
+        reports, next_ = worker.session.finish(task), worker.session.task
+        if next_ is None or next_.step > task.step:
+            # Before its reports, which may end the step: only a step that was over
+            # before makes a part unwanted.
+            self._tell_freed(number, task, self.now - worker.since, wanted)
+        for report in reports:
             sends = isinstance(report, Send)
             through = sends and self._ports is not None
             if self._latency == 0.0 and self._end is None and not through:
@@ -456,6 +463,27 @@ class Simulator:
             for report in worker.session.order(order):
                 self.transmit(number, report)
         self._go_on(number)
+
+    def _tell_freed(
+        self, number: int, task: Task, seconds: float, wanted: bool
+    ) -> None:
+        """Let the coordinator hear that a worker is done with an unwanted part.
+
+        Also with a wanted one, if the step is over when the coordinator hears of it.
+        """
+        if wanted and self._latency == 0.0 and not self._is_over(task.step):
+            return
+        incarnation = self._workers[number].session
+
+        def arrive() -> None:
+            is_unwanted = not wanted or self._is_over(task.step)
+            if is_unwanted and self._workers[number].session is incarnation:
+                self.feed(WorkerFreed(task.step, number, seconds, self.now))
+
+        self.schedule(self.now + self._latency, arrive)
+
+    def _is_over(self, step: int) -> bool:
+        return step < self._step or self._end is not None
 
     def _stop(self, worker: _Worker) -> None:
         """Abandon what is under way."""

@@ -38,7 +38,7 @@ def record(scheme: Scheme, times: Times, machine: Machine | None = None) -> Trac
         >>> from codedgrad.delays import draw
         >>> from codedgrad.trace import reports
         >>> times = draw(Replay.read("AR"), steps=1, workers=4, seed=0)
-        >>> [step] = reports(record(uncoded(4), times))
+        >>> [step] = reports(record(uncoded(4), times)).steps
         >>> round(step.seconds, 1), step.late
         (44.8, ())
     """

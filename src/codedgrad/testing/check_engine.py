@@ -31,6 +31,7 @@ from codedgrad.core import (
     Patience,
     Progressed,
     Scheme,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
 )
@@ -51,6 +52,7 @@ _LAYOUT = VectorLayout(parameters=_LENGTH, gradient=_LENGTH)
 _PATIENCE = Patience(least=30.0, first=30.0)
 _SLOW = 0.15  # seconds
 _FOREVER = 1e6  # seconds
+_TRIES = 50  # steps in which a worker is made slow
 _GONE = 20.0  # seconds; only what hangs takes so long
 _RIGHT = "the sum is that of the part gradients"
 
@@ -70,6 +72,7 @@ def check_engine(make: Callable[[], Engine], *, survives_loss: bool = True) -> N
     _check_sums(make)
     _check_gathering(make, survives_loss)
     _check_lagging(make)
+    _check_freed(make)
     _check_refusals(make)
     if survives_loss:
         _check_losses(make)
@@ -113,6 +116,36 @@ def _check_lagging(make: Callable[[], Engine]) -> None:
     except StepGivenUp as error:
         rule = "a step does not wait for a worker it can do without"
         raise Violation(rule, str(error)) from None
+
+
+def _check_freed(make: Callable[[], Engine]) -> None:
+    """A late worker says how long its part took, which no sum holds."""
+    engine, scheme, faults = make(), fractional(_WORKERS, 3), FaultPlan()
+    if engine.capabilities.interrupts_part:
+        engine.close()
+        return
+    for step in range(_TRIES):  # the first ones may be over before it has begun
+        faults.slow(1, step, _SLOW)
+    told: list[WorkerFreed] = []
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        if isinstance(event, WorkerFreed) and event.worker == 1:
+            told.append(event)
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            _start(engine, scheme, faults, (), Path(folder, "torn"))
+            driver = Driver(engine, scheme, _LAYOUT, patience=_PATIENCE, watch=watch)
+            deadline, step = time.monotonic() + _GONE, 0
+            while time.monotonic() < deadline:
+                if any(each.seconds >= _SLOW for each in told):
+                    return
+                _step(driver, scheme, step)
+                step += 1
+        finally:
+            engine.close()
+    rule = "a worker that finishes a part of a step that has ended says so"
+    raise Violation(rule, f"{faults.fired}, and {told}")
 
 
 def _check_refusals(make: Callable[[], Engine]) -> None:

@@ -14,6 +14,7 @@ from codedgrad.errors import Violation
 from codedgrad.sim import Simulator
 from codedgrad.testing.faults import attack
 from codedgrad.testing.invariants import Invariants
+from codedgrad.testing.returning_workers import check_returning_workers
 from codedgrad.trace import Entry, Header, Trace, replay
 
 _SETS = 120  # of late workers, all if there are not more
@@ -30,6 +31,9 @@ def check_scheme(scheme: Scheme, schedules: int = 50, seed: int = 0) -> None:
     - it gives a sum whatever tolerated set of workers is very slow, or dead before the
       step, or dies in it; and does so no later than the others would take for all they
       hold, plus a quarter of the patience (for plans that wait for evidence);
+    - it uses workers that were lost and came back: in the same step if that needs them,
+      and within 10 steps, or as many as there are workers, if it would use them had
+      they stayed (see `returning_workers`);
     - the same events give the same commands, and a replay agrees;
     - it survives the fault simulator.
 
@@ -47,6 +51,7 @@ def check_scheme(scheme: Scheme, schedules: int = 50, seed: int = 0) -> None:
         for late in _late_sets(scheme.workers, scheme.tolerance, seed):
             for how in ("slow", "dead", "dying"):
                 _check_tolerated(scheme, late, how, seed)
+    check_returning_workers(scheme, seed)
     _check_replay(scheme, Capabilities(), seed)
     if not scheme.traits.needs_progress:
         _check_replay(scheme, Capabilities(progress=False), seed)

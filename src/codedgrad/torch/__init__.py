@@ -1,12 +1,15 @@
 """PyTorch in, PyTorch out: the gradient of every step from whoever is fast enough.
 
 A `Job` is what to train, `train` starts workers for it, and the loop stays the user's;
-`load` reads a checkpoint without the run. `record` measures the workers of a plain DDP
+`load` reads a checkpoint without the run, `compare_with_plain` compares with a plain
+loop. `record` measures the workers of a plain DDP
 run; `two_track` is for Adam on approximate gradients.
 """
 
+from codedgrad.engines import WorkerStatus, WorkerTable
 from codedgrad.torch.checkpoint.load import Checkpoint, load
 from codedgrad.torch.checkpoint.run_folder import Checkpoints
+from codedgrad.torch.compare import PlainComparison, compare_with_plain
 from codedgrad.torch.ddp.record import record
 from codedgrad.torch.job import Job
 from codedgrad.torch.losses import correct, mean_over_samples
@@ -19,7 +22,11 @@ __all__ = [
     "Checkpoints",
     "Coded",
     "Job",
+    "PlainComparison",
     "Report",
+    "WorkerStatus",
+    "WorkerTable",
+    "compare_with_plain",
     "correct",
     "load",
     "mean_over_samples",

@@ -43,7 +43,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidData, InvalidOptions
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -119,7 +119,7 @@ class Parts:
         )
         if not isinstance(shuffle, bool) and shuffle != "global":
             problem = f"is {brief(shuffle)}"
-            raise InvalidScenario("shuffle", problem, 'True, False or "global"')
+            raise InvalidOptions("shuffle", problem, 'True, False or "global"')
         self._usual = min(self.batch_size, self.samples)  # samples of a usual step
         if least_samples is None:
             is_enough = self._usual >= preferred * self.parts
@@ -142,7 +142,7 @@ class Parts:
         """Return the samples of a part at a step, in order; there may be none."""
         if _whole("part", part, 0) >= self.parts:
             advice = f"a part from 0 to {self.parts - 1}"
-            raise InvalidScenario("part", f"is {part}", advice)
+            raise InvalidOptions("part", f"is {part}", advice)
         epoch, i = divmod(_whole("step", step, 0), self.steps_per_epoch)
         start, total = i * self._usual, self.total(step)
         if self._filled(total) < self.parts:
@@ -189,7 +189,7 @@ class Parts:
         if self.samples >= least * parts:
             advice.append(f"batch_size={least * parts} or more")
         advice.append(f"least_samples={max(1, usual // parts)}")
-        raise InvalidScenario("least_samples", problem, ", or ".join(advice))
+        raise InvalidData("least_samples", problem, ", or ".join(advice))
 
     def _dealt(self, part: int, epoch: int, start: int, total: int) -> Ints:
         """Return the samples of a part of a last step that cannot fill all parts.
@@ -272,7 +272,7 @@ class Batches:
         self._columns = _columns(data)
         self._samples = _rows(self._columns) if self._columns else _length(data)
         if not self._samples:
-            raise InvalidScenario("data", "has no samples", "one or more")
+            raise InvalidData("data", "has no samples", "one or more")
 
     def __len__(self) -> int:
         """Return how many samples there are."""
@@ -291,7 +291,7 @@ class Batches:
         picked = np.asarray(indices).tolist()
         if not picked:
             problem = "no sample is asked for, and of none no batch can be made"
-            raise InvalidScenario("batch", problem, "to pass over parts without any")
+            raise InvalidData("batch", problem, "to pass over parts without any")
         if self._columns and self._collate is None:
             rows = torch.tensor(picked)
             return _like(
@@ -324,7 +324,7 @@ def _wrapped(data: Any) -> Iterator[Any]:
 def _check_collate(given: Any) -> None:
     if given is not None and not callable(given):
         advice = "a function of a list of samples"
-        raise InvalidScenario("collate", f"is {brief(given)}", advice)
+        raise InvalidData("collate", f"is {brief(given)}", advice)
 
 
 def _columns(data: Any) -> list[Any]:
@@ -352,14 +352,14 @@ def _rows(columns: list[Any]) -> int:
     for column in columns:
         if not isinstance(column, torch.Tensor):
             problem = f"a {type(column).__name__} is among its columns"
-            raise InvalidScenario("data", problem, "tensors only, or a Dataset")
+            raise InvalidData("data", problem, "tensors only, or a Dataset")
         if not column.ndim:
             problem = "a tensor of shape () is among its columns"
-            raise InvalidScenario("data", problem, "tensors with a row per sample")
+            raise InvalidData("data", problem, "tensors with a row per sample")
     lengths: list[int] = [column.size(0) for column in columns]
     if len(set(lengths)) > 1:
         problem = f"its tensors have {_listed(lengths)} rows"
-        raise InvalidScenario("data", problem, "a row per sample in every tensor")
+        raise InvalidData("data", problem, "a row per sample in every tensor")
     return lengths[0]
 
 
@@ -368,17 +368,17 @@ def _length(data: Any) -> int:
     if isinstance(data, DataLoader):
         problem = "is a DataLoader, and parts are picked by index"
         advice = "its data set, loader.dataset, and its batch_size"
-        raise InvalidScenario("data", problem, advice)
+        raise InvalidData("data", problem, advice)
     if isinstance(data, IterableDataset):
         problem = (
             f"a {type(data).__name__} can only be read from its start, and parts are "
             "picked by index, so that any worker can compute any of them"
         )
-        raise InvalidScenario("data", problem, "a map-style Dataset")
+        raise InvalidData("data", problem, "a map-style Dataset")
     if isinstance(data, type | str | bytes) or not (
         hasattr(data, "__len__") and hasattr(data, "__getitem__")
     ):
-        raise InvalidScenario("data", f"is {brief(data)}", MAP_STYLE)
+        raise InvalidData("data", f"is {brief(data)}", MAP_STYLE)
     return len(data)
 
 
@@ -389,7 +389,7 @@ def _whole(name: str, given: int, least: int) -> int:
         number = least - 1
     if number < least or isinstance(given, bool):
         advice = f"a whole number, {least} or more"
-        raise InvalidScenario(name, f"is {brief(given)}", advice)
+        raise InvalidOptions(name, f"is {brief(given)}", advice)
     return number
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,16 +68,16 @@ class Job:
         model: object = self.model
         if not isinstance(model, nn.Module):
             problem = f"is {type(model).__name__}"
-            raise InvalidScenario("job: model", problem, "an nn.Module")
+            raise InvalidJob("job: model", problem, "an nn.Module")
         if isinstance(self.model, nn.parallel.DistributedDataParallel):
             advice = "the model itself; codedgrad adds up the gradients"
-            raise InvalidScenario("job: model", "is wrapped in DDP", advice)
+            raise InvalidJob("job: model", "is wrapped in DDP", advice)
         loss: object = self.loss
         if not callable(loss):
             problem = f"is {type(loss).__name__}"
-            raise InvalidScenario("job: loss", problem, "a function or a loss module")
+            raise InvalidJob("job: loss", problem, "a function or a loss module")
         if isinstance(loss, nn.Module) and any(
             p.requires_grad for p in loss.parameters()
         ):
             advice = "to make the loss a part of the model"
-            raise InvalidScenario("job: loss", "has parameters of its own", advice)
+            raise InvalidJob("job: loss", "has parameters of its own", advice)

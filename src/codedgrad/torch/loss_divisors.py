@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidData, InvalidJob
 
 Number: TypeAlias = Tensor | float
 _Options: TypeAlias = Mapping[str, Any]
@@ -50,10 +50,13 @@ class Known:
 
     def __call__(self, output: Any, target: Any, _: int) -> tuple[Tensor, Number]:
         """Return the sum of the losses, and what the mean would divide by."""
-        for name, given in (("output of the model", output), ("target", target)):
+        for name, given, error in (
+            ("output of the model", output, InvalidJob),
+            ("target", target, InvalidData),
+        ):
             if not isinstance(given, Tensor):
                 problem = f"is {what(given)}, not a tensor"
-                raise InvalidScenario(f"the {name}", problem, OWN)
+                raise error(f"the {name}", problem, OWN)
         count = self.count(output, target, self.options())
         if output.dtype in _NARROW:  # a sum in float16 overflows at 65504
             return self.each(output, target).sum(dtype=torch.float32), count
@@ -67,12 +70,12 @@ def _together(output: Tensor, target: Tensor, options: _Options) -> tuple[int, .
             f"the output of the model has {shape_of(output)}, the target "
             f"{shape_of(target)}: samples would be compared with each other's targets"
         )
-        raise InvalidScenario("loss", problem, "to squeeze or unsqueeze one of them")
+        raise InvalidJob("loss", problem, "to squeeze or unsqueeze one of them")
     for name in ("weight", "pos_weight"):
         rows = () if options.get(name) is None else options[name].shape
         if len(rows) >= output.ndim and rows[:1] > (1,):
             problem = f"{name} has {shape_of(options[name])}, a row per sample"
-            raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
+            raise InvalidJob("loss", problem, f"weights in the data, and {OWN}")
     return np.broadcast_shapes(output.shape, target.shape)  # torch's imports sympy
 
 
@@ -176,14 +179,14 @@ def _function(
     if positional or odd:
         problem = f"a partial of {name} fixes {_listed(odd) or 'values without names'}"
         usable = _listed([key for key in has if key not in _FIXED])
-        raise InvalidScenario("loss", problem, f"keywords out of {usable}")
+        raise InvalidJob("loss", problem, f"keywords out of {usable}")
     if function in _WEIGHED and options.get("weight") is not None:
         problem = f"the weight of {name} has a row per sample, and a part has others"
-        raise InvalidScenario("loss", problem, f"weights in the data, and {OWN}")
+        raise InvalidJob("loss", problem, f"weights in the data, and {OWN}")
     if function is F.gaussian_nll_loss and not isinstance(options.get("var"), float):
         problem = f"{name} is called with (output, target) and needs a var"
         advice = f"functools.partial({name}, var=1.0), or {OWN}"
-        raise InvalidScenario("loss", problem, advice)
+        raise InvalidJob("loss", problem, advice)
     count = _counting(function, name, options.pop("reduction"))
     summing = partial(function, **options, reduction="sum")
     each = partial(function, **options, reduction="none")
@@ -198,12 +201,12 @@ def _counting(function: _Function, name: str, reduction: Any) -> _Count:
     problem = f"{name} has reduction={reduction!r}, which is not a mean"
     if reduction == "sum":
         problem += ": its gradient would grow with the batch"
-    raise InvalidScenario("loss", problem, f'reduction="mean", or {OWN}')
+    raise InvalidJob("loss", problem, f'reduction="mean", or {OWN}')
 
 
-def _unknown(name: str) -> InvalidScenario:
+def _unknown(name: str) -> InvalidJob:
     problem = f"what the mean of {name} divides by is not known here"
-    return InvalidScenario("loss", problem, f"{OWN}, or {WRAP}")
+    return InvalidJob("loss", problem, f"{OWN}, or {WRAP}")
 
 
 def what(given: Any) -> str:

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidData, InvalidJob
 from codedgrad.torch.loss_divisors import OWN, WRAP, Number, known, shape_of, what
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
@@ -119,14 +119,14 @@ def objective(loss: Any, metrics: Mapping[str, Metric] | None = None) -> Objecti
         return replace(loss, metrics=_functions(metrics or loss.metrics))
     if isinstance(loss, type) or not callable(loss):
         problem = f"is {brief(loss)}, not a function"
-        raise InvalidScenario("loss", problem, f"nn.CrossEntropyLoss() or {OWN}")
+        raise InvalidJob("loss", problem, f"nn.CrossEntropyLoss() or {OWN}")
     torchs = known(loss)
     if torchs is not None:
         return _OutputTarget(torchs, _functions(metrics or {}))
     if metrics:
         problem = "are given next to a loss of (model, batch)"
         advice = "(sum, count, metrics) as what the loss returns"
-        raise InvalidScenario("metrics", problem, advice)
+        raise InvalidJob("metrics", problem, advice)
     return _ModelBatch(loss)
 
 
@@ -143,7 +143,7 @@ def mean_over_samples(function: Callable[[Any, Any], Tensor]) -> Objective:
     """
     if isinstance(function, type) or not callable(function):
         problem = f"is given {brief(function)}, not a function"
-        raise InvalidScenario("mean_over_samples", problem, "one of (output, target)")
+        raise InvalidJob("mean_over_samples", problem, "one of (output, target)")
     return _OutputTarget(_Mean(function), {})
 
 
@@ -163,7 +163,7 @@ def correct(output: Tensor, target: Tensor) -> tuple[Tensor, int]:
     if output.ndim < 2 or output.argmax(1).shape != wanted.shape:
         problem = f"output has {shape_of(output)}, target {shape_of(target)}"
         advice = "output (samples, classes, ...), target (samples, ...)"
-        raise InvalidScenario("correct", problem, advice)
+        raise InvalidJob("correct", problem, advice)
     return (output.argmax(1) == wanted).sum(), wanted.numel()
 
 
@@ -181,7 +181,7 @@ def samples_of(batch: Any) -> int:
     found = _rows(batch)
     if found is None:
         problem = f"there is no tensor in {brief(batch)}"
-        raise InvalidScenario("batch", problem, "tensors with a row per sample")
+        raise InvalidData("batch", problem, "tensors with a row per sample")
     return found
 
 
@@ -214,7 +214,7 @@ class _OutputTarget:
     ) -> Loss:
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             problem = f"is {what(batch)}, not (inputs..., target)"
-            raise InvalidScenario("batch", problem, OWN)
+            raise InvalidData("batch", problem, OWN)
         *inputs, target = batch
         samples = samples_of(batch) if samples is None else samples
         output = model(*inputs)
@@ -255,7 +255,7 @@ class _ModelBatch:
         asked = {name: (given or {})[name] for name in self._asked}
         returned = self._call(model, batch, asked)
         if not isinstance(returned, tuple | list) or len(returned) not in (2, 3):
-            raise InvalidScenario("loss", f"returned {what(returned)}", RETURN)
+            raise InvalidJob("loss", f"returned {what(returned)}", RETURN)
         total, count, found = (*returned, {})[:3]
         metrics = self._metrics(found, samples)
         return Loss(_total(total), _count(count), samples, metrics)
@@ -268,18 +268,18 @@ class _ModelBatch:
                 raise
             said = f"{type(error).__name__} ({' '.join(str(error).split())[:200]})"
             problem = f"raised {said} when it was called with (model, batch)"
-            raise InvalidScenario("loss", problem, WRAP) from error
+            raise InvalidJob("loss", problem, WRAP) from error
 
     def _metrics(self, given: Any, samples: int) -> dict[str, tuple[Number, Number]]:
         if not isinstance(given, Mapping):
             problem = f"returned {what(given)} for the metrics"
-            raise InvalidScenario("loss", problem, "a dict of sums by name")
+            raise InvalidJob("loss", problem, "a dict of sums by name")
         pairs = _pairs(given, samples)
         if self._names is None:
             self._names = list(pairs)
         if self._names != list(pairs):
             problem = f"returned metrics {list(pairs)}, and before {self._names}"
-            raise InvalidScenario("loss", problem, "the same names for every batch")
+            raise InvalidJob("loss", problem, "the same names for every batch")
         return pairs
 
 
@@ -310,20 +310,20 @@ def _inside(model: nn.Module, traceback: TracebackType | None) -> bool:
 def _total(given: Any) -> Tensor:
     advice = "to return a sum of shape (), made of the outputs of the model"
     if not isinstance(given, Tensor) or given.ndim or not given.is_floating_point():
-        raise InvalidScenario("loss", f"{what(given)} is not a sum", advice)
+        raise InvalidJob("loss", f"{what(given)} is not a sum", advice)
     if torch.is_grad_enabled() and not given.requires_grad:
         problem = "the sum does not depend on any parameter to train"
-        raise InvalidScenario("loss", problem, advice)
+        raise InvalidJob("loss", problem, advice)
     return given
 
 
 def _count(given: Any) -> Number:
     if isinstance(given, Tensor) and given.requires_grad:
         problem = "the count depends on the parameters"
-        raise InvalidScenario("loss", problem, "count.detach(), or another count")
+        raise InvalidJob("loss", problem, "count.detach(), or another count")
     if not _is_number(given) or not 0 <= float(given) < math.inf:
         advice = "a finite number, 0 or more: what to divide the sum by"
-        raise InvalidScenario("loss", f"{what(given)} is not a count", advice)
+        raise InvalidJob("loss", f"{what(given)} is not a count", advice)
     return given if isinstance(given, Tensor) else float(given)
 
 
@@ -332,12 +332,12 @@ def _pairs(found: Mapping[Any, Any], samples: int) -> dict[str, tuple[Number, Nu
     pairs = {}
     for name in sorted(found, key=str):
         if not isinstance(name, str):
-            raise InvalidScenario("metrics", f"{brief(name)} is not a name", "a str")
+            raise InvalidJob("metrics", f"{brief(name)} is not a name", "a str")
         given = found[name]
         pair = given if isinstance(given, tuple | list) else (given, samples)
         if len(pair) != 2 or not all(map(_is_number, pair)):
             problem = f"{name} is {what(given)}"
-            raise InvalidScenario("metrics", problem, "a number, or (sum, count)")
+            raise InvalidJob("metrics", problem, "a number, or (sum, count)")
         pairs[name] = _plain(pair[0]), _plain(pair[1])
     return pairs
 
@@ -355,5 +355,5 @@ def _is_number(given: Any) -> bool:
 def _functions(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
     if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
         advice = 'functions of (output, target) by name, such as {"right": correct}'
-        raise InvalidScenario("metrics", f"are {brief(metrics)}", advice)
+        raise InvalidJob("metrics", f"are {brief(metrics)}", advice)
     return dict(metrics)

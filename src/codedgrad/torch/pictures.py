@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidData, InvalidOptions
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package `dataset-fashion-mnist` puts it."""
@@ -46,12 +46,12 @@ def pictures(name: str) -> Pictures:
     if name == "fashion-mnist":
         if not FASHION.is_dir():
             advice = "apt-get install dataset-fashion-mnist, or the folder it is in"
-            raise InvalidOption(f"--data {name} is not installed", advice)
+            raise InvalidOptions(f"--data {name}", "is not installed", advice)
         return fashion_mnist(FASHION)
     if Path(name).is_dir():
         return fashion_mnist(Path(name))
     advice = "digits, fashion-mnist, or a folder with its four .gz files"
-    raise InvalidOption(f"--data {name} is not there", advice)
+    raise InvalidOptions(f"--data {name}", "is not there", advice)
 
 
 def digits() -> Pictures:
@@ -60,7 +60,8 @@ def digits() -> Pictures:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # has no types
     except ImportError:
         advice = 'pip install "codedgrad[demo]"'
-        raise InvalidOption("--data digits needs scikit-learn", advice) from None
+        problem = "needs scikit-learn, which is not installed"
+        raise InvalidOptions("--data digits", problem, advice) from None
     loaded = load_digits()
     order = np.random.default_rng(0).permutation(len(loaded.target))
     images = torch.tensor(loaded.data[order] / 16.0, dtype=torch.float32)
@@ -85,8 +86,8 @@ def _labelled(folder: Path, name: str) -> tuple[Tensor, Tensor]:
     images = _idx(folder / f"{name}-images-idx3-ubyte.gz", 3)
     labels = _idx(folder / f"{name}-labels-idx1-ubyte.gz", 1)
     if len(images) != len(labels):
-        problem = f"{folder} has {len(images)} pictures, {len(labels)} labels"
-        raise InvalidOption(f"--data {problem}", "a folder that is whole")
+        problem = f"has {len(images)} pictures, {len(labels)} labels"
+        raise InvalidData(f"--data {folder}", problem, "a folder that is whole")
     flat = torch.from_numpy(images.reshape(len(images), -1).astype(np.float32))
     return flat / 255.0, torch.from_numpy(labels.astype(np.int64))
 
@@ -95,16 +96,16 @@ def _idx(
     file: Path, dimensions: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Read an array of bytes: two zeros, its type, its dimensions, its shape."""
+    advice = "a folder with the four .gz files"
     try:
         with gzip.open(file) as opened:
             data = opened.read()
     except (OSError, EOFError) as error:
-        problem = f"--data: {file} cannot be read ({error})"
-        raise InvalidOption(problem, "a folder with the four .gz files") from None
+        problem = f"cannot be read ({error})"
+        raise InvalidData(f"--data {file}", problem, advice) from None
     head = 4 + 4 * dimensions
     shape = tuple(np.frombuffer(data[4:head], dtype=">u4").tolist())
     is_idx = data[:4] == bytes((0, 0, _UNSIGNED_BYTES, dimensions))
     if not is_idx or len(data) - head != math.prod(shape) or not shape[0]:
-        problem = f"--data: {file} is not an idx file of bytes"
-        raise InvalidOption(problem, "a folder with the four .gz files")
+        raise InvalidData(f"--data {file}", "is not an idx file of bytes", advice)
     return np.frombuffer(data, dtype=np.uint8, offset=head).reshape(shape)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from codedgrad.engines import Sum
-from codedgrad.trace import Waiting
+from codedgrad.learning.savings import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,15 @@ class Report:
         residual: Of the sum; 0 is the exact gradient of all samples.
         seconds: What `backward` took: publishing, waiting and decoding.
         decoding: Seconds of that for adding up the messages.
-        waiting: What waiting for all would have taken, seconds: a lower bound from
-            what was seen, and an estimate.
+        waiting: What waiting for all would have taken from the start of the step to its
+            decision, seconds: an estimate and its range, as known at the end of the
+            step. `Coded.savings` has the means over the run, with what came to be known
+            since.
+        saved: The estimate less the seconds that the step took likewise; may be
+            negative.
         heard: Workers that were heard, ascending.
-        late: Workers that were not waited for, ascending.
+        late: Workers that were not waited for, or did less than an equal share of the
+            parts because they are slower than the others; ascending.
         messages: Messages heard.
         work: Parts known to be computed, copies counted.
         wasted: Of those, copies that the sum did not need.
@@ -43,21 +48,13 @@ class Report:
     seconds: float
     decoding: float
     waiting: Waiting
+    saved: float
     heard: tuple[int, ...]
     late: tuple[int, ...]
     messages: int
     work: int
     wasted: int
     contradicted: tuple[int, ...]
-
-    @property
-    def saved(self) -> float:
-        """Seconds that waiting for all would have taken more, as estimated.
-
-        Late workers are taken to be as fast as they were when last seen to finish, so
-        for one that never does this is too little.
-        """
-        return max(0.0, self.waiting.estimate - self.seconds)
 
 
 def report_of(sum_: Sum, metrics: tuple[str, ...], seconds: float) -> Report:
@@ -86,6 +83,7 @@ def report_of(sum_: Sum, metrics: tuple[str, ...], seconds: float) -> Report:
         seconds=seconds,
         decoding=sum_.decoding,
         waiting=told.waiting,
+        saved=told.waiting.estimate - told.seconds,
         heard=told.heard,
         late=told.late,
         messages=told.messages,

@@ -25,12 +25,18 @@ A process has one handler, and may have several roots, whose loops may be interl
    wait. A second SIGTERM waits as the first one does: schedulers send one to every
    process of a job, shells pass theirs on, so that a root gets two within milliseconds,
    and the second must not cost the checkpoint that the first leads to.
+7. Ctrl-C raises `KeyboardInterrupt`, as it does in any script. In a script it is of a
+   class that is also a `SystemExit`: uncaught, it ends the process with exit code 130
+   and no traceback, because the root has said in one line where it stopped. In a
+   notebook or at a prompt a `SystemExit` could end the session, so it is none there.
 """
 
 from __future__ import annotations
 
+import builtins
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -52,6 +58,23 @@ _REPEATED = 5.0
 raise a second time while the first exception is on its way to the root's `with`; after
 that a process whose user caught the first must still be one that SIGTERM ends. A guess:
 twins come within milliseconds, schedulers kill after 30 s or more."""
+
+
+class Terminated(SystemExit):
+    """SIGTERM has stopped the root."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C has stopped the root."""
+
+
+class InterruptedScript(SystemExit, Interrupted):
+    """Ctrl-C has stopped the root of a script: uncaught, it prints no traceback."""
+
+
+def is_interactive() -> bool:
+    """Whether a person types what this process runs: at a prompt, in a notebook."""
+    return hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
 
 
 class Stopping:
@@ -206,6 +229,6 @@ def _stop(number: int, roots: list[Stopping]) -> NoReturn:
     now = time.monotonic()
     for each in roots:  # they may be used again, as in a notebook
         each._wanted, each._is_saved, each._stopped_at = None, False, now
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(128 + number)
+    if number != signal.SIGINT:
+        raise Terminated(128 + number)
+    raise Interrupted if is_interactive() else InterruptedScript(128 + number)

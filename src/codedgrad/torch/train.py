@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
+from operator import index
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,13 +27,30 @@ import torch
 from torch import Tensor, nn
 
 from codedgrad import __version__
-from codedgrad.core import Command, Event, History, Patience, Record, Scheme
-from codedgrad.delays import Delays, Times, draw
+from codedgrad.core import (
+    Command,
+    Event,
+    History,
+    Patience,
+    Record,
+    Scheme,
+    WorkerJoined,
+    WorkerLost,
+)
+from codedgrad.delays import Rehearsed, Times, rehearse
 from codedgrad.engines import Driver, Engine, FaultPlan, Sum, granted
-from codedgrad.engines.driver import header_of, refuse_oracle
+from codedgrad.engines.driver import Watch, header_of, refuse_oracle
 from codedgrad.engines.preemption_notices import notices_of
 from codedgrad.engines.registry import engine_of
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario, LockLost
+from codedgrad.engines.worker_status import WorkerTable, workers_of
+from codedgrad.errors import (
+    InvalidCall,
+    InvalidCheckpoint,
+    InvalidInput,
+    InvalidOptions,
+    LockLost,
+)
+from codedgrad.learning.savings import Savings
 from codedgrad.schemes import build
 from codedgrad.torch.checkpoint.files import generators, restore_generators
 from codedgrad.torch.checkpoint.run_folder import Checkpoints, Folder, parts_of
@@ -43,12 +62,18 @@ from codedgrad.torch.model.flat import Flat
 from codedgrad.torch.model.workload import SCALARS, Workload, in_training, workload
 from codedgrad.torch.progress import Bar
 from codedgrad.torch.report import Report, report_of
+from codedgrad.torch.resume_line import print_resume
 from codedgrad.torch.signals import Stopping
+from codedgrad.torch.stop_line import print_stop
 from codedgrad.trace import Manifest, StepLine
 from codedgrad.uplink import Link
 
 _log = logging.getLogger("codedgrad")
 _DRAWN = 1000  # steps for which delays are drawn; then they repeat
+_LOOKED_AT = 10  # steps after which small parts are warned of
+_SMALL_PART = (
+    0.005  # seconds; a guess: at 1 ms `auto` took 4 times as long as `uncoded`
+)
 _USED = 1e-3  # of the parts that used a parameter: 0 but for rounding, or 1 at least
 
 
@@ -79,7 +104,7 @@ def train(
     take_over: bool = False,
     checkpoints: Checkpoints | None = None,
     label: str = "",
-    delays: Delays | Times | None = None,
+    delays: Rehearsed | None = None,
     faults: FaultPlan | None = None,
     patience: Patience | None = None,
     progress: bool | None = None,
@@ -114,8 +139,10 @@ def train(
             stops before its next write.
         checkpoints: When to write them, and how many to keep.
         label: What people should call the run.
-        delays: What every part is to take longer, to rehearse: a model, drawn for 1000
-            steps and then repeated, or times.
+        delays: What every part is to take longer, to rehearse: a law of seconds, drawn
+            for 1000 steps and then repeated; a change alone, such as
+            `cg.delays.Slow(worker=2, factor=10)`, which multiplies what the worker
+            really takes; or times.
         faults: What to do to workers on purpose.
         patience: When to give a step up.
         progress: Whether `steps` shows a bar; None: if somebody is looking.
@@ -134,18 +161,23 @@ def train(
         True
     """
     if seed < 0:
-        raise InvalidScenario("seed", f"is {seed}", "0 or more")
+        raise InvalidOptions("seed", f"is {seed}", "0 or more")
     given = scheme
     parts = None if run_dir is None or not resume else parts_of(Path(run_dir))
     scheme = _scheme(given, workers, parts)
     refuse_oracle(scheme)
     engine = granted(engine_of(engine, address), uplink)
+    folder: Folder | None = None
     with ExitStack() as stack:
+
+        def say(kind: object, error: BaseException | None, trace: object) -> None:
+            print_stop(error, 0 if folder is None else folder.step, folder)
+
+        stack.push(say)  # first, so that it is said when all is closed
         stopping = Stopping()
         stack.callback(stopping.remove)
         stopping.install()
         stack.callback(engine.close)
-        folder: Folder | None = None
         if run_dir is not None:
             when = Checkpoints() if checkpoints is None else checkpoints
             folder = Folder(Path(run_dir), resume, when, take_over)
@@ -153,18 +185,19 @@ def train(
         elif resume or take_over or checkpoints is not None:
             name = "resume" if resume else "take_over" if take_over else "checkpoints"
             problem = "has no folder to be in"
-            raise InvalidScenario(name, problem, 'run_dir="runs/first"')
+            raise InvalidOptions(name, problem, 'run_dir="runs/first"')
         if folder is not None and folder.parts not in (None, scheme.parts):
             scheme = _scheme(given, workers, folder.parts)
-        if delays is not None and not isinstance(delays, Times):
-            delays = draw(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
+        times = None
+        if delays is not None:
+            times = rehearse(delays, steps=_DRAWN, workers=scheme.workers, seed=seed)
         coded = Coded(job, scheme, engine, seed, progress, unbiased)
         coded._stopping = stopping
         coded._folder = folder
         if folder is not None:
             parameters = coded.model.parameters()
             stack.callback(warn_of_untracked(parameters, coded._all_tracked))
-        coded._start(engine, delays, faults, patience, watch, label)
+        coded._start(engine, times, faults, patience, watch, label)
         coded._stack = stack.pop_all()
     return coded
 
@@ -185,11 +218,11 @@ def _scheme(given: Scheme | str, workers: int | None, parts: int | None) -> Sche
             return build(given.name, given.workers, parts=parts)
     if isinstance(given, str):
         if workers is None:
-            raise InvalidScenario("workers", "are not given", "workers=8")
+            raise InvalidOptions("workers", "are not given", "workers=8")
         return build(given, workers, parts=parts)
     if workers not in (None, given.workers):
         problem = f"are {workers}, the scheme has {given.workers}"
-        raise InvalidScenario("workers", problem, "to leave them out")
+        raise InvalidOptions("workers", problem, "to leave them out")
     return given
 
 
@@ -226,6 +259,7 @@ class Coded:
         self._known = self._parameters()
         in_training.add(self.model)
         self._folder: Folder | None = None
+        self._bar: Bar | None = None
         self._stack = ExitStack()
         self._stopping = Stopping()
         self._reference: Workload | None = None
@@ -237,8 +271,10 @@ class Coded:
         self._begun_with: dict[str, Any] | None = None  # generators, in a step
         self._logged: dict[str, float] = {}
         self._sum: Sum | None = None
-        self._is_in_step = self._is_looping = False
+        self._is_in_step = self._is_looping = self._is_warned_of_parts = False
         self._is_tried = self._has_gradient = False
+        self._is_closed = False
+        self._is_finite = True  # the last gradient
 
     def _start(
         self,
@@ -249,7 +285,9 @@ class Coded:
         watch: Callable[[Event, list[Command]], None] | None,
         label: str,
     ) -> None:
-        watches = [] if watch is None else [watch]
+        watches: list[Watch] = [self._show_worker]
+        if watch is not None:
+            watches.append(watch)
         patience = patience or Patience()
         header = header_of(engine, self.scheme, patience)
         history: History | None = None
@@ -258,6 +296,8 @@ class Coded:
             manifest = self._folder.compare(self._manifest(engine.name, label))
             history = self._folder.relearn(header, self.scheme, patience)
             earlier = self._restore(self._folder)
+            if self._folder.may_resume:
+                print_resume(self._folder)  # now that the checkpoint fits the model
 
         def tell(event: Event, commands: list[Command]) -> None:
             for told in watches:
@@ -274,6 +314,7 @@ class Coded:
             tend=self._tend,
         )
         self._notices = partial(notices_of, engine)
+        self._engine = engine
         if self._folder is not None:
             watches.append(self._folder.open(header, manifest))
             self._tell(self._folder)
@@ -300,6 +341,7 @@ class Coded:
         A run that goes on with an earlier one begins where that one's checkpoint is.
         Ten epochs are `steps(10 * coded.steps_per_epoch)`, in one loop.
         """
+        self._check_open("steps")
         self._settle()
         self._check_total(total)
         if self._folder is not None:
@@ -309,6 +351,7 @@ class Coded:
         self._missed |= set(self._unclaimed)
         self._unclaimed = {}
         with Bar(total, self.step, self._progress) as bar:
+            self._bar = bar
             self._is_looping = True
             try:
                 while self.step < total:
@@ -316,9 +359,12 @@ class Coded:
                     if self._folder is not None:
                         self._begun_with = generators()
                     yield self.step
-                    bar.advance(self.report if self._has_gradient else None)
+                    report = self.report if self._has_gradient else None
+                    bar.advance(report, self._driver.waiting)
+                    self._warn_of_small_parts()
                     self._settle()
             finally:
+                self._bar = None
                 self._is_looping = False
                 if not self._has_gradient:  # the loop was left: the step is not taken
                     self._is_in_step = self._is_tried = False
@@ -332,14 +378,17 @@ class Coded:
         gone, and its memory is used again: copy what is to be kept.
 
         Raises:
+            InvalidCall: If it has been called in this step already, or the run is
+                closed.
             StepGivenUp: If it cannot be had: too many workers are gone for too long.
             JobFailed: If the job raises twice for the same part, or ends its workers by
                 a signal there; or if a worker that joins has other data.
         """
+        self._check_open("backward")
         if self._has_gradient and self._is_looping:
             problem = "was called twice in a step"
             advice = "a larger batch_size, whose parts are the micro-batches"
-            raise InvalidScenario("backward", problem, advice)
+            raise InvalidCall("backward", problem, advice)
         if self._is_tried:  # outside of a loop, or once more after a failure
             self._settle()
         if not self._is_looping and self._folder is not None:
@@ -353,11 +402,12 @@ class Coded:
         self._has_gradient = True  # from here on the model is in between two steps
         try:
             self._take(self._sum)
-        except InvalidScenario:
+        except InvalidInput:
             self._has_gradient = False  # nothing was taken
             raise
         seconds = self._driver.now() - begun
         self.report = report_of(self._sum, self._work.metrics, seconds)
+        self._warn_of_divergence(self.report)
         return self.report
 
     @property
@@ -376,6 +426,15 @@ class Coded:
         self.knobs.update(fresh)
 
     @property
+    def workers(self) -> WorkerTable:
+        """The number, host, process id and state of every worker.
+
+        A state is `starting`, `ready`, `working`, `late`, `lost` or `ended`; see
+        `codedgrad.engines.worker_status`. `print(coded.workers)` shows a table.
+        """
+        return workers_of(self._engine, self._driver.coordinator.alive)
+
+    @property
     def record(self) -> Record | None:
         """All that was seen of the last step; None before the first.
 
@@ -383,6 +442,15 @@ class Coded:
         """
         records = self._driver.coordinator.history.records
         return records[-1] if records else None
+
+    @property
+    def savings(self) -> Savings:
+        """What steps took, and what waiting for all would have taken, on average.
+
+        Of the steps since `train` was called; a run that goes on has more, which
+        `codedgrad report` adds up. Printed, it is a sentence.
+        """
+        return self._driver.waiting.means()
 
     def track(self, **objects: Tracked) -> None:
         """Let optimizers, schedulers and the like be in checkpoints.
@@ -393,10 +461,10 @@ class Coded:
         """
         for name, tracked in objects.items():
             if name in self._tracked:
-                raise InvalidScenario("track", f"has a {name} already", "another name")
+                raise InvalidCall("track", f"has a {name} already", "another name")
             if name in self._missed:
                 problem = f"{name} comes too late to take up its state"
-                raise InvalidScenario("track", problem, "to track it before steps()")
+                raise InvalidCall("track", problem, "to track it before steps()")
             if self._folder is not None:
                 flatten({name: tracked.state_dict()})  # says now whether it can be
             self._tracked[name] = tracked
@@ -410,20 +478,61 @@ class Coded:
     def log(self, **scalars: float) -> None:
         """Note numbers of this step, such as an accuracy, in the run's folder."""
         if not self._is_in_step:
-            raise InvalidScenario("log", "is outside of a step", "to call it in one")
+            raise InvalidCall("log", "is outside of a step", "to call it in one")
         for name, value in scalars.items():
             self._logged[name] = float(value)
+
+    def samples(self, step: int | None = None, *, part: int | None = None) -> list[int]:
+        """Return the numbers of the samples of a step in the data set, in order.
+
+        The order is that of the parts: first the samples of part 0, then those of part
+        1, and so on. It follows from the seed, the number of parts and the step alone,
+        so it is known for past and for future steps, and the same in a run that is
+        resumed.
+
+        Args:
+            step: Its number, from 0 on; None: the step in hand, or else the next one.
+            part: Only the samples of this part, of `coded.scheme.parts` parts; there
+                may be none. Batch normalisation and random numbers are by part.
+
+        Example:
+            >>> x = torch.arange(10.0).reshape(10, 1)
+            >>> def job():
+            ...     return Job(nn.Linear(1, 1), nn.MSELoss(), (x, x), 6, shuffle=False)
+            >>> with train(job, workers=2, scheme="uncoded", engine="here") as coded:
+            ...     coded.samples(0), coded.samples(1), coded.samples(0, part=1)
+            ([0, 2, 4, 1, 3, 5], [6, 8, 7, 9], [1, 3, 5])
+        """
+        at = self.step if step is None else _number("step", step)
+        parts = self._work.parts
+        if part is None:
+            chosen = range(parts.parts)
+        else:
+            first = _number("part", part)
+            if first >= parts.parts:
+                advice = f"a number from 0 to {parts.parts - 1}"
+                raise InvalidOptions("part", f"is {part}", advice)
+            chosen = range(first, first + 1)
+        return [number for j in chosen for number in parts.indices(j, at).tolist()]
 
     def deviation(self) -> float:
         """Compute the gradient in this process, and return how far off the other is.
 
         The relative distance between `p.grad` as it was set, and the gradient over the
-        same parts by this process alone. To be called after `backward`, before the
-        model changes.
+        same parts by this process alone. It belongs between `backward()` and
+        `optimizer.step()`: of other parameters the gradient is another one.
+
+        Raises:
+            InvalidCall: If there is no gradient yet, or the parameters have changed
+                since `backward`.
         """
         if self._sum is None or not self._has_gradient:
             advice = "to call it after backward(), in the same step"
-            raise InvalidScenario("deviation", "has no gradient to look at", advice)
+            raise InvalidCall("deviation", "has no gradient to look at", advice)
+        if self._flat.has_changed():
+            problem = "the parameters have changed since backward()"
+            advice = "to call it between backward() and optimizer.step()"
+            raise InvalidCall("deviation", problem, advice)
         layout, parameters = self._work.layout, self._flat.vector.numpy()
         if self._reference is None:
             self._reference = self._make()
@@ -439,6 +548,7 @@ class Coded:
 
     def close(self) -> None:
         """End all workers and close the files. It may be called twice."""
+        self._is_closed = True
         in_training.discard(self.model)
         self._stopping.save = lambda: True  # all that there is to save is saved
         with self._stopping.busy():
@@ -450,17 +560,24 @@ class Coded:
     def __exit__(
         self, kind: object, error: BaseException | None, traceback: object
     ) -> None:
-        with self._stopping.busy(), ExitStack() as stack:
-            if error is None:
-                stack.callback(self.close)
-                stack.callback(self._save)
-                if self._has_gradient:
-                    self._settle()
-                return
-            if self._folder is not None:
-                self._folder.outcome = "stopped"
-            stack.callback(_in_spite_of, error, self.close)
-            stack.callback(_in_spite_of, error, self._save)
+        stop = error
+        try:
+            with self._stopping.busy(), ExitStack() as stack:
+                if error is None:
+                    stack.callback(self.close)
+                    stack.callback(self._save)
+                    if self._has_gradient:
+                        self._settle()
+                    return
+                if self._folder is not None:
+                    self._folder.outcome = "stopped"
+                stack.callback(_in_spite_of, error, self.close)
+                stack.callback(_in_spite_of, error, self._save)
+        except BaseException as another:
+            stop = another  # a signal that came in the meantime, perhaps
+            raise
+        finally:
+            print_stop(stop, self.step, self._folder)
 
     # -- in between ------------------------------------------------------------------
 
@@ -482,7 +599,7 @@ class Coded:
         if self._parameters() != self._known:
             problem = "has other parameters, of other types, or others are frozen"
             advice = "to make and freeze them in the job, as workers must do the same"
-            raise InvalidScenario("the model", problem, advice)
+            raise InvalidCall("the model", problem, advice)
 
     def _get_sum(self) -> Sum:
         """Publish what the model is, and wait for the sum of the step."""
@@ -500,7 +617,7 @@ class Coded:
         """Hand the sum over: running statistics, gradients.
 
         Raises:
-            InvalidScenario: If buffers cannot be changed by it. Nothing has changed.
+            InvalidJob: If buffers cannot be changed by it. Nothing has changed.
         """
         size, vector = self._work.layout.gradient, sum_.vector
         named = size + SCALARS + 2 * len(self._work.metrics)
@@ -548,6 +665,11 @@ class Coded:
                 self._folder.save_if_due(self.step, self._state)
         self._tend()
         self._stopping.obey()
+
+    def _show_worker(self, event: Event, commands: list[Command]) -> None:
+        """Show in the bar that a worker is lost, or back."""
+        if self._bar is not None and isinstance(event, WorkerLost | WorkerJoined):
+            self._bar.show_worker(event.worker, isinstance(event, WorkerJoined))
 
     def _tell(self, folder: Folder) -> None:
         """Let the heartbeat of the folder say how it goes."""
@@ -631,7 +753,6 @@ class Coded:
             said = " ".join(str(error).split())
             raise InvalidCheckpoint(folder.path, f"{where}: {said}") from error
         self.step = folder.step
-        _log.info("going on from step %d of %s", self.step, folder.path)
         return seconds
 
     def _manifest(self, engine: str, label: str) -> Manifest:
@@ -654,14 +775,20 @@ class Coded:
             versions={"codedgrad": __version__, "torch": str(torch.__version__)},
         )
 
+    def _check_open(self, method: str) -> None:
+        if self._is_closed:
+            problem = "was called after the run was closed, and its workers have ended"
+            advice = "to call it inside of `with train(...) as coded:`"
+            raise InvalidCall(method, problem, advice)
+
     def _check_total(self, total: int) -> None:
         if self._is_looping:
-            raise InvalidScenario("steps", "is in a loop over steps", "one loop")
+            raise InvalidCall("steps", "is in a loop over steps", "one loop")
         begun = 0 if self._folder is None else self._folder.step
         if begun < self.step >= total:
             problem = f"are done: {self.step} in all, of {total}"
             advice = "the number of the whole run, in one loop over all epochs"
-            raise InvalidScenario("steps", problem, advice)
+            raise InvalidCall("steps", problem, advice)
 
     def _take_up_generators(self) -> None:
         """Let generators go on where the checkpoint's were, once."""
@@ -674,8 +801,35 @@ class Coded:
             _log.warning("the checkpoint has %r, which is not tracked", name)
         self._warned |= self._unclaimed.keys()
 
+    def _warn_of_small_parts(self) -> None:
+        """Say once that parts are so small that they may cost more than they save."""
+        waiting, scheme = self._driver.waiting, self.scheme
+        if self._is_warned_of_parts or scheme.parts <= scheme.workers:
+            return
+        if waiting.means().steps < _LOOKED_AT:
+            return
+        self._is_warned_of_parts = True
+        seconds = waiting.part_seconds
+        if 0 < seconds < _SMALL_PART:
+            _log.warning(
+                "a part takes %.2g ms, of which its own costs are a large share: fewer "
+                'and larger parts may be faster, such as scheme="auto(pieces=2)", or '
+                'scheme="uncoded" where no worker is slow',
+                1000 * seconds,
+            )
+
     def _all_tracked(self) -> list[object]:
         return list(self._tracked.values())
+
+    def _warn_of_divergence(self, report: Report) -> None:
+        """Warn of the first gradient that is not finite, until one is finite again."""
+        if self._is_finite and not report.finite:
+            _log.warning(
+                "step %d: the gradient is not finite: the model has diverged, or a "
+                "value overflowed",
+                report.step,
+            )
+        self._is_finite = report.finite
 
     def _warn(self) -> None:
         parts = self._work.parts
@@ -698,6 +852,18 @@ class Coded:
                 parts.smallest_at_end,
                 parts.total(0),
             )
+
+
+def _number(name: str, given: int) -> int:
+    """Return a number that is given as an argument, or say what would be one."""
+    try:
+        number = index(given)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(given, bool):
+        problem = f"is {brief(given)}"
+        raise InvalidOptions(name, problem, "a whole number, 0 or more")
+    return number
 
 
 def _in_spite_of(error: BaseException, act: Callable[[], object]) -> None:

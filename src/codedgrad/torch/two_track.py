@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch.optim import Adam, AdamW, Optimizer
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidCall, InvalidJob, InvalidOptions
 
 _O = TypeVar("_O", bound=Optimizer)
 _MARK = "two_track"  # in every group, so that a checkpoint has it too
@@ -70,14 +70,14 @@ def two_track(optimizer: _O, shrink: float) -> _O:
 def _check(optimizer: Optimizer, shrink: float) -> None:
     if type(optimizer) not in (Adam, AdamW):
         problem = f"takes Adam or AdamW, not {type(optimizer).__name__}"
-        raise InvalidScenario("two_track", problem, "torch.optim.AdamW")
+        raise InvalidJob("two_track", problem, "torch.optim.AdamW")
     if not 0 < shrink <= 1:
         problem = f"is {shrink}"
-        raise InvalidScenario("two_track: shrink", problem, "above 0, and up to 1")
+        raise InvalidOptions("two_track: shrink", problem, "above 0, and up to 1")
     for group in optimizer.param_groups:
         if _MARK in group:
             problem = f"was called before, with shrink = {group[_MARK]}"
-            raise InvalidScenario("two_track", problem, "once for an optimizer")
+            raise InvalidCall("two_track", problem, "once for an optimizer")
         if "initial_lr" in group:
             problem = "comes after a scheduler, which would put its own rates back"
-            raise InvalidScenario("two_track", problem, "to make the scheduler later")
+            raise InvalidCall("two_track", problem, "to make the scheduler later")

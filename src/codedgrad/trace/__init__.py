@@ -12,7 +12,7 @@ from codedgrad.trace.lock import Lock
 from codedgrad.trace.metrics import (
     Reporter,
     StepReport,
-    Waiting,
+    StepReports,
     ended_steps,
     reports,
     settled_steps,
@@ -47,8 +47,8 @@ __all__ = [
     "StepLine",
     "StepLog",
     "StepReport",
+    "StepReports",
     "Trace",
-    "Waiting",
     "arrivals",
     "ended_steps",
     "export",

@@ -49,7 +49,7 @@ from weakref import WeakSet
 import msgspec
 from msgspec.structs import replace
 
-from codedgrad.errors import FolderInUse, InvalidScenario, LockLost
+from codedgrad.errors import FolderInUse, InvalidFolder, InvalidOptions, LockLost
 from codedgrad.trace.files import folder_advice, write_whole
 from codedgrad.trace.status import (
     LOCK,
@@ -107,7 +107,7 @@ class Lock:
 
     Raises:
         FolderInUse: If another root holds it and is alive.
-        InvalidScenario: If the folder cannot be read or written.
+        InvalidFolder: If the folder cannot be read or written.
 
     Example:
         >>> import tempfile
@@ -131,7 +131,7 @@ class Lock:
     ) -> None:
         if not 0 < every < stale:
             problem = f"is {stale:g} s with a heartbeat every {every:g} s"
-            raise InvalidScenario("stale", problem, "several heartbeats")
+            raise InvalidOptions("stale", problem, "several heartbeats")
         self.folder = folder
         self._stale = stale
         self._every = every
@@ -150,7 +150,7 @@ class Lock:
                 raise
             problem = f"cannot be read or written: {error}"
             where = f"run_dir {folder}"
-            raise InvalidScenario(where, problem, folder_advice(error)) from None
+            raise InvalidFolder(where, problem, folder_advice(error)) from None
         self._data = _encode(self._holder)
         self.life = self._holder.life
         shared = ("life", "token", "host", "pid", "boot", "started")

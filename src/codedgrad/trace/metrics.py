@@ -1,23 +1,17 @@
-r"""What a trace says about its steps: times, work, who was late, what waiting costs.
+"""What a trace says about its steps: times, work, late workers, what waiting costs.
 
 Everything is computed from what a root could see. Work is the parts *known* to be
-finished; a late worker may have done more.
-
-Waiting for all, at the uncoded load of $q = k / n$ parts, is never observed when late
-workers are not waited for. Two figures stand for it, and are never mixed: a **lower
-bound** from what was seen ($D$ parts in $x$ seconds, or not done after $x$, take at
-least $x \min(1, q / D)$ for $q$ parts, because some of the time may not depend on the
-load), and an **estimate**, in which late workers take what their past steps suggest.
-The bound counts only time in which a worker is known to have been at it: not while it
-may have been idle, or finishing a part of the step before. Both are of computing only:
-where progress is reported, what messages take on their way is not in them.
+finished; a late worker may have done more. What waiting for all workers would have
+taken is never observed when late workers are not waited for: it is estimated, by
+`codedgrad.learning.waiting`, for the progress bar, the report of a step, the page and
+the commands alike.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codedgrad.core import (
     Assign,
@@ -38,29 +32,19 @@ from codedgrad.core import (
     State,
     StepStarted,
     Upload,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
     is_question,
 )
+from codedgrad.core.history import Observation
 from codedgrad.errors import BrokenPlan, InvalidTrace
-from codedgrad.learning.estimators import Speed
+from codedgrad.learning.savings import Savings, Waiting, WorkerLoad
+from codedgrad.learning.waiting import WaitingForAll
 from codedgrad.trace.format import Entry, Header
 from codedgrad.trace.read import Trace
 
 _REMEMBERED = 64  # steps for which late messages are still told to the record
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What waiting for all would have taken, seconds; see the module's docstring.
-
-    Attributes:
-        at_least: A lower bound from what was seen.
-        estimate: With late workers as their past suggests.
-    """
-
-    at_least: float
-    estimate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +57,17 @@ class StepReport:
         combined: Whether it gave a sum.
         residual: Of the sum; the number of parts where there is none.
         heard: Workers with a message heard, ascending.
-        late: Workers asked for a message that was not heard, or given parts of a fixed
-            code and never asked, as when those below them were late; ascending.
+        late: Workers that were asked for a message which was not heard in time, or that
+            were given parts of a fixed code and never asked for them, as when workers
+            below them in a tree were late; and, where the plan moves parts, workers
+            that finished less than an equal share because they are slower than the
+            others. Ascending.
         messages: Messages heard.
         work: Parts known to be finished, copies counted.
         wasted: Of those, copies that the sum did not need.
         busy: Share of the workers' time in the step spent on it, as far as seen.
-        waiting: What waiting for all would have taken.
+        waiting: What waiting for all would have taken, as far as was known at the end
+            of the step; of a whole trace, as far as is known by its end.
     """
 
     step: int
@@ -101,8 +89,8 @@ def ended_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
     Late arrivals, and how alike messages were, are in the record by the time the next
     one is asked for.
     """
-    for record, end, _ in _rebuilt(trace):
-        yield record, end
+    header = trace.header
+    return _go_through(header, trace.entries, History(header.workers))
 
 
 def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
@@ -115,10 +103,33 @@ def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
     yield from waiting
 
 
-def reports(trace: Trace) -> list[StepReport]:
-    """Return what there is to say about every whole step."""
-    report = Reporter(trace.header.workers, trace.header.parts)
-    return [report(*ended) for ended in _rebuilt(trace)]
+@dataclass(frozen=True, slots=True)
+class StepReports:
+    """What there is to say about the whole steps of a trace.
+
+    Attributes:
+        steps: A report of each.
+        loads: For each, what an equal share of the parts would have taken each worker;
+            None for a worker that was away. Empty for a step that gave no sum.
+        savings: What steps took, and what waiting for all would have taken, on average.
+    """
+
+    steps: tuple[StepReport, ...]
+    loads: tuple[tuple[WorkerLoad | None, ...], ...]
+    savings: Savings
+
+
+def reports(trace: Trace) -> StepReports:
+    """Report every whole step of a trace."""
+    reporter = Reporter(trace.header.workers, trace.header.parts, keep_all=True)
+    made = [reporter(record, end) for record, end in ended_steps(trace)]
+    waiting = reporter.waiting
+    newest, loads = waiting.estimates(), dict(waiting.loads())
+    return StepReports(
+        tuple(replace(r, waiting=newest.get(r.step, r.waiting)) for r in made),
+        tuple(tuple(loads.get(r.step, ())) for r in made),
+        waiting.means(),
+    )
 
 
 class Reporter:
@@ -127,6 +138,10 @@ class Reporter:
     Args:
         workers: How many.
         parts: How many.
+        keep_all: Whether estimates of all steps are wanted, not of recent ones only.
+
+    Attributes:
+        waiting: What waiting for all would have taken, over all steps so far.
 
     Example:
         >>> from codedgrad.core import Coordinator
@@ -134,102 +149,55 @@ class Reporter:
         >>> coordinator, report = Coordinator(uncoded(workers=1)), Reporter(1, 1)
         >>> _ = coordinator.handle(StepStarted(0, at=0.0))
         >>> [end] = coordinator.handle(MessageArrived(0, 0, 1, ((0, 1),), at=2.5))
-        >>> history = coordinator.history
-        >>> report(history.records[-1], end, history).seconds
+        >>> report(coordinator.history.records[-1], end).seconds
         2.5
     """
 
-    def __init__(self, workers: int, parts: int) -> None:
+    def __init__(self, workers: int, parts: int, keep_all: bool = False) -> None:
         self._load = parts / workers
-        self._free = [True] * workers
+        self.waiting = WaitingForAll(workers, self._load, keep_all)
 
-    def __call__(
-        self, record: Record, end: Combine | GiveUp, history: History
-    ) -> StepReport:
-        """Report the step that has just ended; before the next one starts.
+    def __call__(self, record: Record, end: Combine | GiveUp) -> StepReport:
+        """Report the step that has just ended; before the next one starts."""
+        waiting = self.waiting.add(record)
+        state, workers = record.state, len(record.state.alive)
+        seen = [record.observe(worker) for worker in range(workers)]
+        heard = {state.messages[id_].worker for id_ in state.heard}
+        work = sum(o.done for o in seen if o is not None)
+        weights = end.weights if isinstance(end, Combine) else ()
+        used = {part for id_, _ in weights for part in state.row(id_)}
+        busy = sum(min(o.elapsed, record.seconds) for o in seen if o is not None)
+        return StepReport(
+            step=record.step,
+            seconds=record.seconds,
+            combined=isinstance(end, Combine),
+            residual=end.residual if isinstance(end, Combine) else float(state.parts),
+            heard=tuple(sorted(heard)),
+            late=self._late(record, heard, seen),
+            messages=len(state.heard),
+            work=work,
+            wasted=work - len(used),
+            busy=busy / (workers * record.seconds) if record.seconds > 0 else 0.0,
+            waiting=waiting,
+        )
 
-        Args:
-            record: Of the step.
-            end: How it ended.
-            history: Of the run, in which the step is the last one.
-        """
-        speeds = history.follow(Speed()).seconds  # of the steps before this one
-        stretches, free = [], self._free
-        for worker in range(len(free)):
-            stretch, free[worker] = _stretches(record, worker, free[worker])
-            stretches.append(stretch)
-        waiting = _waiting(record, stretches, speeds, self._load)
-        return _report(record, end, waiting)
-
-
-def _report(record: Record, end: Combine | GiveUp, waiting: Waiting) -> StepReport:
-    state, workers = record.state, len(record.state.alive)
-    seen = [record.observe(worker) for worker in range(workers)]
-    heard = {state.messages[id_].worker for id_ in state.heard}
-    owing = {m.worker for m in state.messages.values() if m.arrived is None}
-    owing |= {k.segment.worker for k in state.segments.values() if k.whole}
-    work = sum(o.done for o in seen if o is not None)
-    weights = end.weights if isinstance(end, Combine) else ()
-    used = {part for id_, _ in weights for part in state.row(id_)}
-    busy = sum(min(o.elapsed, record.seconds) for o in seen if o is not None)
-    return StepReport(
-        step=record.step,
-        seconds=record.seconds,
-        combined=isinstance(end, Combine),
-        residual=end.residual if isinstance(end, Combine) else float(state.parts),
-        heard=tuple(sorted(heard)),
-        late=tuple(sorted(owing - heard)),
-        messages=len(state.heard),
-        work=work,
-        wasted=work - len(used),
-        busy=busy / (workers * record.seconds) if record.seconds > 0 else 0.0,
-        waiting=waiting,
-    )
-
-
-def _waiting(
-    record: Record,
-    stretches: Sequence[Sequence[tuple[float, int]]],
-    speeds: Sequence[float | None],
-    load: float,
-) -> Waiting:
-    at_least = estimate = 0.0
-    for worker, stretch in enumerate(stretches):
-        bounds = (seconds * min(1.0, load / parts) for seconds, parts in stretch)
-        least = max(bounds, default=0.0)
-        seen = record.observe(worker)
-        late = seen is not None and seen.is_censored
-        guess = load * (speeds[worker] or 0.0) if late else 0.0
-        at_least, estimate = max(at_least, least), max(estimate, least, guess)
-    return Waiting(at_least, estimate)
-
-
-def _stretches(
-    record: Record, worker: int, free: bool
-) -> tuple[list[tuple[float, int]], bool]:
-    """Return (seconds, parts) that a worker took at least so long for.
-
-    Args:
-        record: A step.
-        worker: Whom to look at.
-        free: Whether it had nothing else in hand when the step began; also returned,
-            for the next step.
-    """
-    engine = record.state.capabilities
-    prompt = engine.interrupts_part and engine.orders_during_part
-    found: list[tuple[float, int]] = []
-    for stretch in record.stretches(worker):
-        marks, start, before, done = stretch.marks, stretch.start, 0, 0
-        if not free:  # at it for certain only since its first report
-            before, start = marks[0] if marks else (0, stretch.end)
-        found += [(at - start, done - before) for done, at in marks if done > before]
-        if stretch.left and start < stretch.end:
-            done = marks[-1][0] if marks else 0
-            found.append((stretch.end - start, done - before + stretch.left))
-        was_at_it = free or bool(marks)
-        stopped = not stretch.left or (prompt and stretch.closed)
-        free = stretch.ended == "lost" or (was_at_it and stopped)
-    return found, free or prompt
+    def _late(
+        self, record: Record, heard: set[int], seen: Sequence[Observation | None]
+    ) -> tuple[int, ...]:
+        """Return the workers that were late."""
+        state = record.state
+        late = {m.worker for m in state.messages.values() if m.arrived is None}
+        fixed = {k.segment.worker for k in state.segments.values() if k.whole}
+        late = (late | fixed) - heard
+        if fixed:
+            return tuple(sorted(late))
+        slow = {worker for worker, _ in self.waiting.slow(steps=1)}
+        for worker in slow:
+            told = seen[worker]
+            done = 0 if told is None else told.done
+            if record.alive[worker] and done <= self._load - 1:
+                late.add(worker)  # other workers did at least one of its parts
+        return tuple(sorted(late))
 
 
 def rebuilt(
@@ -250,20 +218,13 @@ def rebuilt(
     return history
 
 
-def _rebuilt(
-    trace: Trace,
-) -> Iterator[tuple[Record, Combine | GiveUp, History]]:
-    header = trace.header
-    return _go_through(header, trace.entries, History(header.workers))
-
-
 def _go_through(
     header: Header,
     entries: Iterable[Entry],
     history: History,
     scheme: Scheme | None = None,
     patience: Patience | None = None,
-) -> Iterator[tuple[Record, Combine | GiveUp, History]]:
+) -> Iterator[tuple[Record, Combine | GiveUp]]:
     """Go through the events as the coordinator did, without deciding anything.
 
     What came of a message that is not finite follows from what else was heard and asked
@@ -304,6 +265,11 @@ def _go_through(
                     alive[worker] = isinstance(event, WorkerJoined)
             case MessagesCompared():
                 history.compared(event)
+            case WorkerFreed():
+                if state is not None and event.step == state.step:
+                    state.note_freed(event)
+                else:
+                    history.freed(event)
             case Progressed() | MessageArrived() | MessageFailed():
                 if state is not None and event.step == state.step:
                     if opinions is not None and opinions.concern(event):
@@ -312,6 +278,8 @@ def _go_through(
                         state.accept(event)
                 elif isinstance(event, MessageArrived):
                     history.arrived_late(event)
+                elif isinstance(event, Progressed):
+                    history.progressed_late(event)
         if state is not None and opinions is not None:
             try:
                 _follow(state, opinions, entry.commands)
@@ -339,10 +307,10 @@ def _opens(entry: Entry, step: int) -> bool:
 
 def _end(
     history: History, state: State, end: Combine | GiveUp
-) -> tuple[Record, Combine | GiveUp, History]:
+) -> tuple[Record, Combine | GiveUp]:
     for message, _ in end.weights if isinstance(end, Combine) else ():
         if message in state.doubted:
             state.hand_over(message)  # the sum says so
     failed = isinstance(end, GiveUp) and end.reason not in ("cancelled", "superseded")
     history.ended(state, isinstance(end, Combine), failed)
-    return history.records[-1], end, history
+    return history.records[-1], end

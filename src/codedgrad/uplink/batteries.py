@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.slots import Slot, each, positive, within
 
 
@@ -66,7 +66,7 @@ class Batteries:
         """Return the energy on offer, if it is what was promised."""
         if on_offer is None:
             problem, advice = "harvest is missing", "the energy on offer, by worker"
-            raise InvalidScenario("uplink", problem, advice)
+            raise InvalidOptions("uplink", problem, advice)
         within("harvest", on_offer, self._most)
         return on_offer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.batteries import Battery
 from codedgrad.uplink.slots import positive, within
 
@@ -30,7 +30,7 @@ def jain(values: Sequence[float]) -> float:
         (1.0, 0.5)
     """
     if not values:
-        raise InvalidScenario("uplink", "values is empty", "one for every worker")
+        raise InvalidOptions("uplink", "values is empty", "one for every worker")
     top = max(values)
     if top == 0:
         return 1.0

@@ -21,7 +21,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from codedgrad.errors import InvalidScenario, ProtocolError
+from codedgrad.errors import InvalidOptions, ProtocolError
 from codedgrad.uplink.slots import Policy, positive
 
 Key = TypeVar("Key", bound=Hashable)
@@ -88,7 +88,7 @@ class Credits(Generic[Key]):
         """Take a finished message of so many bits; its key names it until delivered."""
         if not 0 <= worker < len(self._lines):
             advice = f"a worker from 0 to {len(self._lines) - 1}"
-            raise InvalidScenario("uplink", f"there is no worker {worker}", advice)
+            raise InvalidOptions("uplink", f"there is no worker {worker}", advice)
         if key in self._owner:
             raise ProtocolError(f"message {key!r} is offered, and it waits already")
         size = positive("size", size)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.batteries import Batteries, Battery
 from codedgrad.uplink.slots import DataQueues, Queued, Slot, positive
 
@@ -77,7 +77,7 @@ class Uplink(Queued):
         self._virtual = [0.0] * workers
         if wait_most is not None and wait_most < 1:
             problem = f"wait_most is {wait_most}"
-            raise InvalidScenario("uplink", problem, "1 or more slots, or None")
+            raise InvalidOptions("uplink", problem, "1 or more slots, or None")
         self._wait_most = wait_most
         self._waited = [0] * workers
         self._cells: Batteries | None = None
@@ -125,7 +125,7 @@ class Uplink(Queued):
             limits = cells.limits()
         elif harvest is not None:
             problem = "harvest is given, and there is no battery"
-            raise InvalidScenario("uplink", problem, "battery=Battery(...)")
+            raise InvalidOptions("uplink", problem, "battery=Battery(...)")
         line = self._line(rates, limits)
         slot = data.serve(line, rates, limits, self._admit(offered), taken)
         if cells is not None:

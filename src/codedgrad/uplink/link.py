@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TypeVar
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.credits import Credits
 from codedgrad.uplink.fair import Uplink
 from codedgrad.uplink.rivals import POLICIES
@@ -51,20 +51,18 @@ class Link:
     def __post_init__(self) -> None:
         if self.policy not in tuple(POLICIES):
             problem = f"there is no policy {self.policy!r}"
-            raise InvalidScenario("link", problem, f"one of {', '.join(POLICIES)}")
+            raise InvalidOptions("link", problem, f"one of {', '.join(POLICIES)}")
         object.__setattr__(self, "seconds", _settled(self.seconds))
         each = self.seconds if isinstance(self.seconds, tuple) else (self.seconds,)
         if not each or not all(_is_positive(one) for one in each):
             problem = f"a message takes {self.seconds!r} seconds"
-            raise InvalidScenario("link", problem, "seconds above 0")
+            raise InvalidOptions("link", problem, "seconds above 0")
         if self.slot != 0 and not _is_positive(self.slot):
             problem = f"a slot takes {self.slot!r} seconds"
-            raise InvalidScenario("link", problem, "seconds, 0 or more")
+            raise InvalidOptions("link", problem, "seconds, 0 or more")
         for name, value in (("V", self.V), ("beta", self.beta)):
             if value is not None and not _is_positive(value):
-                raise InvalidScenario(
-                    "link", f"{name} is {value!r}", "a number above 0"
-                )
+                raise InvalidOptions("link", f"{name} is {value!r}", "a number above 0")
 
     def rates(self, workers: int) -> tuple[float, ...]:
         """Return the messages that each worker can send in a slot."""
@@ -73,7 +71,7 @@ class Link:
             each = (each,) * workers
         if len(each) != workers:
             problem = f"has seconds for {len(each)} workers"
-            raise InvalidScenario("link", problem, f"seconds for {workers}")
+            raise InvalidOptions("link", problem, f"seconds for {workers}")
         slot = self.slot or min(each)
         return tuple(slot / seconds for seconds in each)
 

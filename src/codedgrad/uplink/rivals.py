@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 from codedgrad.uplink.fair import Uplink
 from codedgrad.uplink.slots import DataQueues, Policy, Queued, Slot
 
@@ -57,7 +57,7 @@ class Rival(Queued):
         """Decide the next slot, and let it pass; see `Policy.slot`."""
         if harvest is not None:
             problem = "harvest is given, and only the fair policy knows batteries"
-            raise InvalidScenario("uplink", problem, "harvest=None")
+            raise InvalidOptions("uplink", problem, "harvest=None")
         self._data.check(offered, rates)
         line = self._line(rates)
         if line:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import le
 from typing import Protocol
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DataQueues:
         self, workers: int, most: float, peaks: Sequence[float], shared: bool
     ) -> None:
         if workers < 1:
-            raise InvalidScenario("uplink", f"workers is {workers}", "1 or more")
+            raise InvalidOptions("uplink", f"workers is {workers}", "1 or more")
         self.workers = workers
         self.most = positive("most", most)
         self.peaks = each("peaks", peaks, workers)
@@ -158,7 +158,7 @@ class DataQueues:
     def withdraw(self, worker: int, bits: float) -> None:
         """Take out bits that need not be sent any more, or all there are."""
         if not bits >= 0.0:
-            raise InvalidScenario("uplink", f"bits is {bits}", "0 or more")
+            raise InvalidOptions("uplink", f"bits is {bits}", "0 or more")
         self.bits[worker] = max(0.0, self.bits[worker] - bits)
 
 
@@ -193,7 +193,7 @@ class Queued:
 def positive(name: str, value: float) -> float:
     """Return a number greater than 0 as a float, or say that it is none."""
     if not 0 < value < math.inf:  # also refuses NaN
-        raise InvalidScenario("uplink", f"{name} is {value}", "a number greater than 0")
+        raise InvalidOptions("uplink", f"{name} is {value}", "a number greater than 0")
     return float(value)
 
 
@@ -201,7 +201,7 @@ def each(name: str, values: Sequence[float], workers: int) -> tuple[float, ...]:
     """Return one positive number for every worker."""
     if len(values) != workers:
         problem = f"{name} has {len(values)} numbers for {workers} workers"
-        raise InvalidScenario("uplink", problem, f"{workers} numbers")
+        raise InvalidOptions("uplink", problem, f"{workers} numbers")
     return tuple(positive(f"{name}[{i}]", value) for i, value in enumerate(values))
 
 
@@ -211,8 +211,8 @@ def within(name: str, values: Sequence[float], most: Sequence[float]) -> None:
         return  # without a loop of ours: this runs in every slot
     if len(values) != len(most):
         problem = f"{name} has {len(values)} numbers for {len(most)} workers"
-        raise InvalidScenario("uplink", problem, f"{len(most)} numbers")
+        raise InvalidOptions("uplink", problem, f"{len(most)} numbers")
     for worker, (value, limit) in enumerate(zip(values, most, strict=True)):
         if not 0.0 <= value <= limit:  # also refuses NaN
             problem = f"{name} of worker {worker} is {value}"
-            raise InvalidScenario("uplink", problem, f"a number from 0 to {limit:g}")
+            raise InvalidOptions("uplink", problem, f"a number from 0 to {limit:g}")

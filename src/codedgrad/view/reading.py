@@ -1,4 +1,4 @@
-"""Reading what a report is about, as the ending of its path says."""
+"""Read what a report is about: runs, traces, recordings and probes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.advise.evidence import open_evidence
+from codedgrad.advise.probe.probe import Probe
 from codedgrad.core import Combine, GiveUp, Record, WorkerLost
-from codedgrad.delays import Matrix, read_matrix
-from codedgrad.errors import InvalidOption, InvalidTrace
+from codedgrad.delays import Matrix
+from codedgrad.errors import InvalidOptions, InvalidTrace
+from codedgrad.learning.savings import Savings, Waiting
 from codedgrad.trace import (
+    Run,
     StepReport,
+    StepReports,
     Trace,
-    Waiting,
-    read,
-    read_run,
     reports,
     settled_steps,
 )
 from codedgrad.trace.listing import checkpoints_of
 from codedgrad.view.subjects import Bools, Fate, Floats, Subject, WorkerOutcome, shown
 
-_RECORDINGS = (".csv", ".npy", ".parquet")
 _MOST = 1_000_000  # workers or parts; nobody has more, but a file may say anything
 
 
@@ -35,16 +36,14 @@ def read_subjects(
     """Read everything a report is to be about; no two have the same title.
 
     Args:
-        paths: Folders of runs, traces and recordings.
+        paths: Each as `open_evidence` takes it.
         reading: Told every path before it is read.
 
     Raises:
-        InvalidOption: If there is no path.
-        InvalidTrace: If a path is none of them, or will not do.
-        InvalidDelays: Likewise, of a recording.
+        InvalidOptions: If no path is given; else as `read_subject` raises.
     """
     if not paths:
-        raise InvalidOption("no run was named", "the folder of a run")
+        raise InvalidOptions("a report", "no run was named", "the folder of a run")
     found = []
     for path in map(Path, paths):
         if reading is not None:
@@ -54,24 +53,30 @@ def read_subjects(
 
 
 def read_subject(path: Path | str) -> Subject:
-    """Read the folder of a run, a trace, or a recording, as its ending says.
+    """Read a run, a trace, a recording or a probe.
+
+    Args:
+        path: As `open_evidence` takes it.
+
+    Raises:
+        InvalidTrace: If a trace contradicts itself; else as `open_evidence` raises.
 
     Example:
-        >>> from codedgrad.delays import traces
-        >>> subject = read_subject(traces()["AR"])
+        >>> subject = read_subject("AR")
         >>> subject.kind, subject.workers, subject.answers.shape[1]
         ('recording', ('dp0', 'dp1', 'dp2', 'dp3'), 4)
     """
-    path = Path(path)
-    if path.is_dir():
-        return _of_run(path)
-    if path.suffix.lower() in _RECORDINGS:
-        return _of_recording(path, read_matrix(path))
-    return _of_trace(path, read(path))
+    evidence = open_evidence(path)
+    if evidence.run is not None:
+        return _of_run(evidence.path, evidence.run)
+    if evidence.trace is not None:
+        return _of_trace(evidence.path, evidence.trace)
+    assert evidence.matrix is not None  # evidence has a trace or a matrix
+    subject = _of_recording(evidence.path, evidence.name, evidence.matrix)
+    return subject if evidence.probe is None else _of_probe(subject, evidence.probe)
 
 
-def _of_run(path: Path) -> Subject:
-    run = read_run(path)
+def _of_run(path: Path, run: Run) -> Subject:
     manifest = run.manifest
     facts = {
         "data": f"{manifest.samples} samples",
@@ -109,8 +114,8 @@ def _of_trace(path: Path, trace: Trace) -> Subject:
         problem = f"has {header.workers} workers and {header.parts} parts"
         raise InvalidTrace(path, f"{problem}, more than {_MOST} of one kind")
     try:
-        told = tuple(reports(trace))
-        answers, is_bound, fates, has_finished = _tables(trace, len(told))
+        found = reports(trace)
+        answers, is_bound, fates = _tables(trace, found)
     except InvalidTrace as error:
         raise InvalidTrace(path, error.problem) from None
     except (LookupError, ValueError, ArithmeticError, MemoryError) as error:
@@ -127,17 +132,31 @@ def _of_trace(path: Path, trace: Trace) -> Subject:
         workers=tuple(map(str, range(header.workers))),
         parts=header.parts,
         facts={name: text for name, text in facts.items() if text},
-        reports=told,
+        reports=found.steps,
+        savings=found.savings,
         answers=answers,
         is_bound=is_bound,
         fates=fates,
-        has_finished=has_finished,
-        losses=tuple(_losses(trace, len(told))),
+        losses=tuple(_losses(trace, len(found.steps))),
         trace=trace,
     )
 
 
-def _of_recording(path: Path, matrix: Matrix) -> Subject:
+def _of_probe(subject: Subject, probe: Probe) -> Subject:
+    facts = {
+        "job": probe.job,
+        "messages": "not in the seconds",
+        "grows with the load": f"{100 * probe.share:.0f} % of a worker's time",
+    }
+    return replace(
+        subject,
+        scheme="probed",
+        source=shown(f"probe ({probe.engine})"),
+        facts={name: shown(text) for name, text in facts.items() if text},
+    )
+
+
+def _of_recording(path: Path, name: str, matrix: Matrix) -> Subject:
     steps, workers = matrix.seconds.shape
     everybody = tuple(range(workers))
     told = []
@@ -154,12 +173,12 @@ def _of_recording(path: Path, matrix: Matrix) -> Subject:
             work=workers,
             wasted=0,
             busy=float(row.mean()) / longest,
-            waiting=Waiting(longest, longest),
+            waiting=Waiting(longest, longest, longest),
         )
         told.append(report)
     return Subject(
         path=path,
-        title=shown(path.stem),
+        title=shown(Path(name).stem),
         kind="recording",
         scheme="recorded",
         source="recording",
@@ -167,29 +186,45 @@ def _of_recording(path: Path, matrix: Matrix) -> Subject:
         parts=workers,
         facts={},
         reports=tuple(told),
+        savings=_of_slowest(matrix.seconds.max(axis=1)),
         answers=matrix.seconds,
         is_bound=np.zeros((steps, workers), dtype=np.bool_),
         fates=np.full((steps, workers), Fate.HEARD, dtype=np.int8),
-        has_finished=np.ones(workers, dtype=np.bool_),
     )
 
 
 # -- who answered when ---------------------------------------------------------------
 
 
-def _tables(trace: Trace, steps: int) -> tuple[Floats, Bools, NDArray[np.int8], Bools]:
-    workers = trace.header.workers
-    answers = np.full((steps, workers), np.nan)
-    is_bound = np.zeros((steps, workers), dtype=np.bool_)
-    fates = np.full((steps, workers), Fate.SPARED, dtype=np.int8)
-    done = np.zeros(workers, dtype=np.int64)  # in its best step
+def _of_slowest(seconds: Floats) -> Savings:
+    """Return what a recording saves: nothing, for its steps do wait for all."""
+    mean = float(seconds.mean())
+    return Savings(len(seconds), mean, Waiting(mean, mean, mean))
+
+
+def _tables(trace: Trace, found: StepReports) -> tuple[Floats, Bools, NDArray[np.int8]]:
+    """Return when workers answered, where that is a bound, and their fates.
+
+    A worker that is late because other workers did its parts is shown with the seconds
+    that an equal share would have taken it.
+    """
+    shape = len(found.steps), trace.header.workers
+    answers = np.full(shape, np.nan)
+    is_bound = np.zeros(shape, dtype=np.bool_)
+    fates = np.full(shape, Fate.SPARED, dtype=np.int8)
     for number, (record, _) in enumerate(settled_steps(trace)):
         for worker, outcome in enumerate(outcomes(record)):
             fates[number, worker] = outcome.fate
             answers[number, worker] = outcome.seconds
             is_bound[number, worker] = outcome.is_bound
-            done[worker] = max(done[worker], outcome.done)
-    return answers, is_bound, fates, done * workers >= trace.header.parts
+        loads = found.loads[number]
+        for worker in found.steps[number].late:
+            load = loads[worker] if loads else None
+            if fates[number, worker] in (Fate.HEARD, Fate.SPARED) and load is not None:
+                fates[number, worker] = Fate.LATE
+                answers[number, worker] = load.seconds
+                is_bound[number, worker] = load.is_bound
+    return answers, is_bound, fates
 
 
 def _losses(trace: Trace, steps: int) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.trace.files import write_whole
 from codedgrad.view.page.page import page
 from codedgrad.view.reading import read_subjects
@@ -21,14 +21,13 @@ def write_page(runs: Sequence[Path | str], out: Path | str, title: str = "") -> 
     The file is one self-contained HTML page, replaced at once or not at all.
 
     Args:
-        runs: Folders of runs, traces, or recordings; several are compared.
+        runs: Runs, traces, recordings or probes; several are compared.
         out: The file, which ends in .html.
         title: What stands at the top; by default the names of the runs.
 
     Raises:
-        InvalidTrace: If a run will not do.
-        InvalidDelays: If a recording will not do.
-        InvalidOption: If the file cannot be written, or plotly is not installed.
+        InvalidOptions: If the file cannot be written, or plotly is not installed; else
+            as `read_subject` raises.
     """
     check_page(Path(out))
     save_page(read_subjects(runs), Path(out), title)
@@ -59,24 +58,24 @@ def check_target(what: str, file: Path, ending: str, begins: str) -> None:
         ending: What its name must end in.
         begins: What a file of its kind begins with; another one is not overwritten.
     """
-    folder = file.parent
+    folder, where = file.parent, f"{what} {file}"
     if file.suffix.lower() != ending:
-        raise InvalidOption(f"{what} {file} does not end in {ending}", "another name")
+        raise InvalidOptions(where, f"does not end in {ending}", "another name")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        problem = f"{what} {file} cannot be written"
-        raise InvalidOption(problem, "a file in a folder that exists and is yours")
+        advice = "a file in a folder that exists and is yours"
+        raise InvalidOptions(where, "cannot be written", advice)
     if file.is_dir():
-        raise InvalidOption(f"{what} {file} is a folder", "a file")
+        raise InvalidOptions(where, "is a folder", "a file")
     try:
         if file.exists():
             with file.open("rb") as there:
                 start = there.read(len(begins))
             if start and start != begins.encode():
-                problem = f"{what} {file} is there and is something else"
-                raise InvalidOption(problem, "another name")
+                problem = "is there and is something else"
+                raise InvalidOptions(where, problem, "another name")
     except OSError as error:
-        problem = f"{what} {file} cannot be replaced ({error.strerror})"
-        raise InvalidOption(problem, "another name") from None
+        problem = f"cannot be replaced ({error.strerror})"
+        raise InvalidOptions(where, problem, "another name") from None
 
 
 def save_text(what: str, file: Path, text: str) -> None:
@@ -84,5 +83,5 @@ def save_text(what: str, file: Path, text: str) -> None:
     try:
         write_whole(file, text.encode())
     except OSError as error:
-        problem = f"{what} {file} cannot be written ({error.strerror or error})"
-        raise InvalidOption(problem, "another file") from None
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InvalidOptions(f"{what} {file}", problem, "another file") from None

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.view.subjects import Subject
 
 Scalar: TypeAlias = tuple[str, int, float, float]
@@ -26,14 +26,14 @@ def check_scalars(subjects: Sequence[Subject], folder: Path) -> None:
     Points that are written twice are drawn twice, so nothing is added to a folder.
     """
     _tensorboard()
+    where = f"--tensorboard {folder}"
     near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not near.is_dir() or not os.access(near, os.W_OK):
-        problem = f"--tensorboard {folder} cannot be written"
-        raise InvalidOption(problem, "another folder")
+        raise InvalidOptions(where, "cannot be written", "another folder")
     for name in _folders(subjects):
         if (folder / name).exists():
-            problem = f"--tensorboard {folder}: {name} is there already"
-            raise InvalidOption(problem, "another folder, or remove that one")
+            advice = "another folder, or remove that one"
+            raise InvalidOptions(where, f"{name} is there already", advice)
 
 
 def write_scalars(subjects: Sequence[Subject], folder: Path) -> None:
@@ -52,8 +52,9 @@ def write_scalars(subjects: Sequence[Subject], folder: Path) -> None:
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
     except OSError as error:
-        problem = f"--tensorboard {folder} cannot be written ({error.strerror})"
-        raise InvalidOption(problem, "another folder") from None
+        where = f"--tensorboard {folder}"
+        problem = f"cannot be written ({error.strerror})"
+        raise InvalidOptions(where, problem, "another folder") from None
 
 
 def scalars(subject: Subject) -> Iterator[Scalar]:
@@ -75,8 +76,9 @@ def scalars(subject: Subject) -> Iterator[Scalar]:
                 "step/late": len(report.late),
                 "step/work": report.work,
                 "step/messages": report.messages,
-                "waiting for all/at least": report.waiting.at_least,
                 "waiting for all/estimate": report.waiting.estimate,
+                "waiting for all/low": report.waiting.low,
+                "waiting for all/high": report.waiting.high,
             }
         if line is not None:
             figures["loss"] = line.loss
@@ -126,9 +128,9 @@ def _tensorboard() -> tuple[Any, Any, Any]:
             importlib.import_module("tensorboard.compat.proto.summary_pb2"),
         )
     except ImportError:
-        problem = "--tensorboard needs tensorboard, which is not installed"
+        problem = "needs tensorboard, which is not installed"
         advice = 'pip install "codedgrad[tensorboard]"'
-        raise InvalidOption(problem, advice) from None
+        raise InvalidOptions("--tensorboard", problem, advice) from None
 
 
 def _write(subject: Subject, folder: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.sim import Machine, Result, mean_error
 from codedgrad.view.comparison import ComparisonRow, Floats, compared, percent
 
@@ -156,12 +156,12 @@ _POINTS = 2000  # of a curve at most: a vector file stays small
 def check_plot(path: Path) -> None:
     """Refuse a file that `plot` could not write, before there is anything to lose."""
     if path.suffix.lower() not in FORMATS:
-        problem = f"--plot {path} has an ending that is not known"
-        raise InvalidOption(problem, f"one of {', '.join(FORMATS)}")
+        advice = f"one of {', '.join(FORMATS)}"
+        raise InvalidOptions(f"--plot {path}", "has an unknown ending", advice)
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        problem = f"--plot {path} cannot be written"
-        raise InvalidOption(problem, "a file in a folder that exists and is yours")
+        advice = "a file in a folder that exists and is yours"
+        raise InvalidOptions(f"--plot {path}", "cannot be written", advice)
     _figure()
 
 
@@ -169,8 +169,9 @@ def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        problem = "--plot needs matplotlib, which is not installed"
-        raise InvalidOption(problem, 'pip install "codedgrad[plot]"') from None
+        problem = "needs matplotlib, which is not installed"
+        advice = 'pip install "codedgrad[plot]"'
+        raise InvalidOptions("--plot", problem, advice) from None
     return Figure
 
 
@@ -213,8 +214,8 @@ def _save(figure: Any, path: Path) -> None:
         figure.savefig(hidden, metadata={dated: None} if dated else None)
         os.replace(hidden, path)
     except OSError as error:
-        problem = f"--plot {path} cannot be written ({error.strerror or error})"
-        raise InvalidOption(problem, "another file") from None
+        problem = f"cannot be written ({error.strerror or error})"
+        raise InvalidOptions(f"--plot {path}", problem, "another file") from None
     finally:
         hidden.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.learning.savings import Savings
 from codedgrad.trace import StepLine, StepReport, Trace
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -65,12 +66,12 @@ class Subject:
         parts: How many.
         facts: What else there is to know, by name.
         reports: Of every step that ended, in order.
+        savings: What steps took, and what waiting for all would have taken.
         answers: (steps, workers) seconds from the start of a step until a worker
-            answered, or was cut off; NaN where there is nothing to tell.
+            answered, or was cut off; of a late worker whose parts others did, what an
+            equal share would have taken it. NaN where there is nothing to tell.
         is_bound: (steps, workers) whether it was cut off: it would have taken longer.
         fates: (steps, workers) of `Fate`.
-        has_finished: (workers,) whether it was ever seen to finish the uncoded load in
-            a step; if not, how long it takes is not known.
         losses: (row, worker) whenever a worker was lost; it may be back in the same
             step. A row is one of `reports`.
         lines: What was logged of the steps; a run only.
@@ -87,10 +88,10 @@ class Subject:
     parts: int
     facts: dict[str, str]
     reports: tuple[StepReport, ...]
+    savings: Savings
     answers: Floats
     is_bound: Bools
     fates: NDArray[np.int8]
-    has_finished: Bools
     losses: tuple[tuple[int, int], ...] = ()
     lines: tuple[StepLine, ...] = ()
     created: str = ""

@@ -30,11 +30,15 @@ class Summary:
         mean_seconds: Of a step.
         p50_seconds: Half of the steps took longer.
         p99_seconds: One step in a hundred took longer.
-        waiting_at_least: Mean seconds of a step that waits for all, a lower bound.
-        waiting_estimate: The same, an estimate.
-        waited_for_all: Whether it did wait, so that those two are what it took.
-        never_finished: Workers that were late and never seen to finish the uncoded
-            load, by name. How long they take is not known: the estimate is too low.
+        step_seconds: Mean seconds from the start of a step to its decision; what
+            `mean_seconds` has more, where it was logged, is publishing and decoding.
+        waiting_estimate: Mean seconds of a step that waits for all, an estimate, to be
+            compared with `step_seconds`.
+        waiting_low: The low end of its range.
+        waiting_high: The high end.
+        saved: The estimate less what a step took, both from the start of a step to its
+            decision.
+        waited_for_all: Whether it did wait, so that the estimate is what it took.
         heard: Workers heard in a step, mean.
         late: Workers late in a step, mean.
         lost: Workers that were not there in a step, mean.
@@ -57,10 +61,12 @@ class Summary:
     mean_seconds: float
     p50_seconds: float
     p99_seconds: float
-    waiting_at_least: float
+    step_seconds: float
     waiting_estimate: float
+    waiting_low: float
+    waiting_high: float
+    saved: float
     waited_for_all: bool
-    never_finished: tuple[str, ...]
     heard: float
     late: float
     lost: float
@@ -89,6 +95,7 @@ def summary(subject: Subject) -> Summary:
     """
     done = [report for report in subject.reports if report.combined]
     seconds, fates = subject.seconds[subject.combined], subject.fates[subject.combined]
+    waiting = subject.savings.waiting
     losses = [line.loss for line in subject.lines if line.loss is not None]
     return Summary(
         title=subject.title,
@@ -101,10 +108,12 @@ def summary(subject: Subject) -> Summary:
         mean_seconds=_mean(seconds),
         p50_seconds=float(np.quantile(seconds, 0.5)) if done else math.nan,
         p99_seconds=float(np.quantile(seconds, 0.99)) if done else math.nan,
-        waiting_at_least=_mean(report.waiting.at_least for report in done),
-        waiting_estimate=_mean(report.waiting.estimate for report in done),
+        step_seconds=subject.savings.seconds if done else math.nan,
+        waiting_estimate=waiting.estimate if done else math.nan,
+        waiting_low=waiting.low if done else math.nan,
+        waiting_high=waiting.high if done else math.nan,
+        saved=subject.savings.saved if done else math.nan,
         waited_for_all=subject.waits_for_all,
-        never_finished=_never_finished(subject),
         heard=_mean(len(report.heard) for report in done),
         late=_mean((fates == Fate.LATE).sum(axis=1)),
         lost=_mean((fates == Fate.LOST).sum(axis=1)),
@@ -121,12 +130,6 @@ def summary(subject: Subject) -> Summary:
 def _mean(values: Iterable[float] | Floats) -> float:
     array = np.array(list(values), dtype=np.float64)
     return float(array.mean()) if array.size else math.nan
-
-
-def _never_finished(subject: Subject) -> tuple[str, ...]:
-    late = (subject.fates == Fate.LATE).any(axis=0)
-    silent = np.flatnonzero(late & ~subject.has_finished)
-    return tuple(subject.workers[worker] for worker in silent)
 
 
 def _last_scores(subject: Subject) -> dict[str, float]:
@@ -154,8 +157,9 @@ def summary_table(figures: Sequence[Summary]) -> Table:
     shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column("run", overflow="fold")
     for name in (
-        "steps", "mean\nstep\n[s]", "p99\nstep\n[s]", "wait\n>=\n[s]",
-        "wait\n~\n[s]", "heard\n/step", "work\n/step", "mess.\n/step", "final\nloss",
+        "steps", "mean\nstep\n[s]", "p99\nstep\n[s]", "wait\nall\n[s]",
+        "saved\n/step\n[s]", "heard\n/step", "work\n/step", "mess.\n/step",
+        "final\nloss",
     ):  # fmt: skip
         shown.add_column(Text(name), justify="right", no_wrap=True, vertical="bottom")
     for each in figures:
@@ -163,8 +167,8 @@ def summary_table(figures: Sequence[Summary]) -> Table:
             str(each.steps),
             number_text(each.mean_seconds),
             number_text(each.p99_seconds),
-            number_text(each.waiting_at_least),
-            number_text(each.waiting_estimate),
+            number_text(each.mean_seconds + each.saved),
+            number_text(each.saved),
             _decimal(each.heard),
             _decimal(each.work),
             _decimal(each.messages),

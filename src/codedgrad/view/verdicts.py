@@ -1,7 +1,7 @@
 """What came of runs, in a sentence.
 
-Only what was measured is compared. What waiting for all would have taken, where nobody
-waited for all, is a lower bound or an estimate, and is called so.
+Only what was measured is compared. What waiting for all would have taken, in a run that
+did not wait for all, is an estimate with a range: `codedgrad.learning.waiting`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from codedgrad.view.comparison import percent
-from codedgrad.view.subjects import Subject
+from codedgrad.view.subjects import Fate, Subject
 from codedgrad.view.summaries import Summary, seconds_text, summary
 
-_COMPUTING = "Both are of computing only, messages not included."
+_NAMED = 3  # workers in a sentence
 _BLOCKS = 10  # stretches of steps whose means are as good as independent
 
 
@@ -108,35 +108,35 @@ def _on_one(subject: Subject, figures: Summary) -> str:
     if figures.waited_for_all:
         answers = subject.answers[subject.combined]
         half = np.mean([np.nanmedian(row) for row in answers if np.isfinite(row).any()])
+        if subject.kind == "recording":
+            return (
+                f"Waiting for all {n} workers takes {mean} a step on average; half of "
+                f"the workers are done after {seconds_text(float(half))}."
+            )
         return (
             f"Every {step} waited for all {n} workers and took {mean} on average; half "
             f"of the workers had answered after {seconds_text(float(half))}."
         )
-    if figures.heard == n:
-        return (
-            f"Nobody was late: all {n} workers were heard in every step, and a {step} "
-            f"took {mean} on average."
-        )
-    least = seconds_text(figures.waiting_at_least)
-    guess = seconds_text(figures.waiting_estimate)
-    if figures.never_finished:
-        return (
-            f"A {step} took {mean} on average. Waiting for all would have taken at "
-            f"least {least}, a lower bound; the estimate, {guess}, is too low, for "
-            f"{_named(figures.never_finished)} never finished in time. {_COMPUTING}"
-        )
-    return (
-        f"A {step} took {mean} on average. Waiting for all was not measured: it would "
-        f"have taken at least {least}, a lower bound, and {guess} by an estimate that "
-        f"takes late workers to be as fast as when they finished in time. {_COMPUTING}"
-    )
+    told = f"{subject.savings}. "
+    told = told[:1].upper() + told[1:]
+    late = _late_workers(subject)
+    if late:
+        return f"{told}{late}"
+    return f"{told}No worker was late: a {step} heard {figures.heard:.3g} of {n}."
 
 
-def _named(workers: Sequence[str]) -> str:
-    if len(workers) > 3:
-        return f"{len(workers)} workers"
-    *most, last = workers
-    return f"workers {', '.join(most)} and {last}" if most else f"worker {last}"
+def _late_workers(subject: Subject) -> str:
+    """Say which workers were late most often; empty if none was."""
+    share = (subject.fates[subject.combined] == Fate.LATE).mean(axis=0)
+    often = [int(worker) for worker in np.argsort(-share) if share[worker] > 0]
+    told = [
+        f"worker {subject.workers[worker]} in {percent(float(share[worker]))}"
+        for worker in often[:_NAMED]
+    ]
+    if not told:
+        return ""
+    more = f" and {len(often) - _NAMED} more" if len(often) > _NAMED else ""
+    return f"Late: {', '.join(told)} of the steps{more}."
 
 
 def caveats(subjects: Sequence[Subject]) -> list[str]:

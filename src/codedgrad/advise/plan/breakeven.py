@@ -34,20 +34,25 @@ class BreakEven:
     share: float
 
     def __str__(self) -> str:
-        pays = f"a code with tolerance {self.tolerance} pays"
         if self.share == np.inf:
-            return f"{pays}, for without one a worker that is dead is waited for"
+            return "coding pays: waiting for all never ends, as a worker is dead"
         if self.share <= 0:
-            return f"{pays} never: nobody is later than the others"
+            return "coding never pays here: no worker is later than the others"
         if self.share > 1:
             return (
-                f"{pays} whatever share of a worker's time grows with its load (less "
-                f"than {percent(self.share)} would do)"
+                "coding pays even if all of a step's time grows with the load (the "
+                f"limit is {percent(self.share)})"
             )
         return (
-            f"{pays} if less than {percent(self.share)} of a worker's time grows with "
-            "its load"
+            f"coding pays if less than {percent(self.share)} of a step's time grows "
+            "with the load"
         )
+
+    def speedup(self, share: float) -> float:
+        """Return the time of waiting for all over that of the code, at a share."""
+        if self.share == np.inf:
+            return np.inf
+        return (1 + self.share * self.tolerance) / (1 + share * self.tolerance)
 
 
 def percent(share: float) -> str:
@@ -59,6 +64,18 @@ def percent(share: float) -> str:
     """
     x = 100 * share
     return f"{x:.0f} %" if x >= 5 or x == 0 else f"{x:.1f} %"
+
+
+def growing_share(times: Times) -> float:
+    """Return the share of all time that grows with the load; 1 if there is no time.
+
+    Example:
+        >>> growing_share(Times(np.full((1, 2), 0.5), np.full((1, 2), 1.5)))
+        0.75
+    """
+    alive = np.isfinite(times.fixed + times.unit)
+    unit, fixed = times.unit[alive].sum(), times.fixed[alive].sum()
+    return float(unit / (unit + fixed)) if unit + fixed > 0 else 1.0
 
 
 def break_even(times: Times, most: int = _MOST) -> tuple[BreakEven, ...]:

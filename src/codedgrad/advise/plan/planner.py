@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from codedgrad.advise.plan.breakeven import BreakEven, break_even
+from codedgrad.advise.plan.breakeven import BreakEven, break_even, growing_share
 from codedgrad.advise.plan.candidates import candidates, pieces_for
 from codedgrad.advise.plan.search import Arena, Search, search
 from codedgrad.advise.plan.sources import Source, drawn, fitted, resized
 from codedgrad.advise.plan.worker_seconds import numbered
-from codedgrad.delays import Delays, Matrix, Replay, Times, draw
-from codedgrad.errors import InvalidOption
+from codedgrad.delays import Chain, Delays, Matrix, Replay, Times, draw
+from codedgrad.errors import InvalidOptions
 from codedgrad.sim import Machine
 
 _STEPS = 200  # of a law, unless somebody says otherwise
@@ -125,8 +125,7 @@ def plan(
     setting = settle(source, asked)
     where, times = setting.field, setting.times()
     typical = float(np.median(times.fixed + times.unit))
-    grows = _grows(times) if setting.share is None else setting.share
-    pieces, why = pieces_for(typical, grows, source.overhead)
+    pieces, why = pieces_for(typical, growing_share(times), source.overhead)
     chosen = candidates(times, pieces=pieces, network=where.machine.network is not None)
     total, done = len(chosen) * where.steps * where.runs, 0
 
@@ -138,13 +137,6 @@ def plan(
 
     found = search(where, chosen, tell)
     return Planned(setting, times, found, break_even(times), pieces, why)
-
-
-def _grows(times: Times) -> float:
-    """Return the share of all time that grows with the load, as a law has it."""
-    alive = np.isfinite(times.fixed + times.unit)
-    unit, fixed = times.unit[alive].sum(), times.fixed[alive].sum()
-    return float(unit / (unit + fixed)) if unit + fixed > 0 else 1.0
 
 
 # -- where ---------------------------------------------------------------------------
@@ -212,8 +204,10 @@ def _of_law(
     law, matrix = source.law, None
     assert law is not None  # a source has one or the other
     if asked.fitted:
-        raise InvalidOption("--fitted is for what was recorded", "it without --delays")
-    workers, steps = asked.workers or _WORKERS, asked.steps or _STEPS
+        raise InvalidOptions("--fitted", "is for recordings", "it without --delays")
+    base = law.base if isinstance(law, Chain) else law
+    recorded = base.seconds.shape if isinstance(base, Replay) else (_STEPS, _WORKERS)
+    workers, steps = asked.workers or recorded[1], asked.steps or recorded[0]
     runs, tables = asked.runs, source.tables
     if asked.share is not None:
         steps, runs, tables = steps * runs, 1, ()

@@ -10,19 +10,19 @@ from pathlib import Path
 from codedgrad.advise.plan.planner import Planned, Setting
 from codedgrad.advise.plan.sentences import Advice
 from codedgrad.delays import Replay, traces, write_matrix
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.trace.files import write_whole
 
 
 def check_scenario(path: Path) -> None:
     """Say now if a scenario cannot be written there."""
     if path.suffix.lower() != ".toml":
-        raise InvalidOption(f"--out {path} is no name of a scenario", "plan.toml")
+        raise InvalidOptions(f"--out {path}", "does not end in .toml", "plan.toml")
     for file in (path, _times_file(path)):
         if file.exists():
-            raise InvalidOption(f"--out: {file} is there already", "another name")
+            raise InvalidOptions("--out", f"{file} is there already", "another name")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InvalidOption(f"--out {path} cannot be written", "another folder")
+        raise InvalidOptions(f"--out {path}", "cannot be written", "another folder")
 
 
 def write_scenario(
@@ -85,7 +85,7 @@ def _times_file(path: Path) -> Path:
 
 def _delays(setting: Setting, path: Path) -> Sequence[Mapping[str, object]]:
     if setting.matrix is None:
-        return setting.tables
+        return [_beside(table, path) for table in setting.tables]
     law, recorded = setting.field.law, setting.path
     assert isinstance(law, Replay)  # what there is a matrix for
     if recorded is None:
@@ -95,6 +95,14 @@ def _delays(setting: Setting, path: Path) -> Sequence[Mapping[str, object]]:
     return [
         {"kind": "replay", "path": recorded, "share": law.share, "order": law.order}
     ]
+
+
+def _beside(table: Mapping[str, object], path: Path) -> Mapping[str, object]:
+    """Return a table whose recording is named relative to the scenario."""
+    recorded = table.get("path")
+    if not isinstance(recorded, str) or recorded in traces():
+        return table
+    return {**table, "path": os.path.relpath(recorded, path.parent)}
 
 
 def _written(value: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.advise.plan.breakeven import percent
+from codedgrad.advise.plan.breakeven import BreakEven, growing_share, percent
 from codedgrad.advise.plan.planner import Planned, Setting
 from codedgrad.advise.plan.search import EQUAL, NEAR, PAYS, LeftOut, Score
 from codedgrad.advise.slow.slowness import who_is_slow
@@ -62,7 +62,7 @@ def advice_on(planned: Planned) -> Advice:
         _on_codes(ranking, chosen, waiting),
         _on_equals(ranking, chosen),
         _on_left_out(planned.found.left_out, ranking[0]),
-        _on_break_even(planned),
+        _on_break_even(planned, ranking, chosen, waiting),
     )
 
 
@@ -178,22 +178,74 @@ def _on_left_out(left_out: Sequence[LeftOut], best: Score) -> str:
     return f"{said}, at least {ratio} times as long ({nearest.candidate.reason})"
 
 
-def _on_break_even(planned: Planned) -> tuple[str, ...]:
+def _on_break_even(
+    planned: Planned, ranking: Sequence[Score], chosen: Score, waiting: Score
+) -> tuple[str, ...]:
     if not planned.break_even:
         return ()
-    first, share = planned.break_even[0], planned.setting.share
-    said = str(first)
-    if share is not None and 0 < first.share < np.inf:
-        verdict = "it pays" if share < first.share else "it does not"
+    share = growing_share(planned.times)
+    # The tolerance that matters is the one whose code would be the fastest here.
+    best = max(planned.break_even, key=lambda one: one.speedup(share))
+    said = str(best)
+    if 0 < best.share < np.inf:
+        verdict = _on_whether_it_pays(planned, best, share, (ranking, chosen, waiting))
         said += f"; here {percent(share)} does: {verdict}"
     others = [
-        f"{percent(one.share)} for {one.tolerance}"
-        for one in planned.break_even[1:]
-        if np.isfinite(one.share)
+        f"with {one.tolerance} it is {percent(max(one.share, 0.0))}"
+        for one in planned.break_even
+        if one is not best and np.isfinite(one.share)
     ]
-    if not others:
+    if not others or not 0 < best.share < np.inf:
         return (said,)
-    return said, f"the same for larger tolerances: {', '.join(others)}"
+    limit = f"that is the limit with tolerance {best.tolerance}"
+    return said, f"{limit}; {', '.join(others)}"
+
+
+def _on_whether_it_pays(
+    planned: Planned,
+    best: BreakEven,
+    share: float,
+    simulated: tuple[Sequence[Score], Score, Score],
+) -> str:
+    """Return what the limit says, and where the simulation says otherwise, why."""
+    ranking, chosen, waiting = simulated
+    code = next((score for score in ranking if score.candidate.is_code), None)
+    by_limit = share < best.share
+    if code is None or waiting.gave_up or not 0 < waiting.seconds < np.inf:
+        return "it pays" if by_limit else "it does not pay"
+    ratio = code.seconds / waiting.seconds
+    pays = ratio <= PAYS and not code.gave_up
+    if pays and by_limit:
+        if chosen.candidate.is_code:
+            return "it pays"
+        return f"it pays, but {chosen.candidate.label} takes less time still"
+    if not pays and not by_limit:
+        return "it does not pay"
+    name = code.candidate.label
+    if pays:
+        return (
+            f"by this limit it does not pay, but {name} need not wait for so many "
+            f"workers in every step, and takes {ratio:.2f} of the time of waiting for "
+            "all"
+        )
+    return (
+        f"by this limit it pays, but {_costs(planned, best, share)}: "
+        f"{name} takes {ratio:.2f} of the time of waiting for all"
+    )
+
+
+def _costs(planned: Planned, best: BreakEven, share: float) -> str:
+    """Return why no code pays in the simulation although one is below its limit."""
+    field = planned.setting.field
+    if best.speedup(share) * PAYS < 1:
+        return f"saves less than {percent(1 - PAYS)} of a step"
+    if field.machine.drain:
+        return "late workers finish the part in hand before the next step"
+    if field.machine.latency or field.machine.network is not None:
+        return "messages take time"
+    if field.overhead:
+        return "larger loads have more parts, which cost time"
+    return "no code that fits these workers is as fast as the limit assumes"
 
 
 def slow_workers(setting: Setting, times: Times) -> tuple[str, ...]:
@@ -202,7 +254,11 @@ def slow_workers(setting: Setting, times: Times) -> tuple[str, ...]:
     there = np.isfinite(x)
     series = Series("compute", np.where(there, x, np.nan), np.zeros_like(there))
     numbers = _numbers(setting, len(x))
-    slowness = who_is_slow(SecondsByStep(setting.names, numbers, (series,), there))
+    paces = SecondsByStep(setting.names, numbers, (series,), there)
+    own = setting.source.paces
+    if own is not None and np.array_equal(own.steps, numbers):
+        paces = own  # as `codedgrad who` has it: it knows which times are bounds
+    slowness = who_is_slow(paces)
     said = [
         f"worker {_name(verdict.worker, setting.names)} {_manner(verdict)}"
         for verdict in slowness.verdicts

@@ -1,4 +1,4 @@
-"""What is known of a cluster, from whatever there is: a recording, a run, a probe.
+"""What is known of a cluster, from a recording, a run, a trace or a probe.
 
 Everything ends up as seconds that workers take for the uncoded load, a row per step and
 a column per worker, or as a law that draws them.
@@ -12,14 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
+from codedgrad.advise.evidence import Evidence, open_evidence, travel_of
 from codedgrad.advise.plan.worker_seconds import numbered, seen_in
-from codedgrad.advise.probe.probe import Probe, read_probe
-from codedgrad.delays import Delays, Matrix, build, draw, fit, read_matrix, traces
+from codedgrad.advise.slow.times import SecondsByStep, paces_of_trace
+from codedgrad.delays import Delays, Matrix, build, draw, fit, traces
 from codedgrad.delays.matrix import SHORTEST
-from codedgrad.errors import InvalidOption, InvalidTrace
+from codedgrad.errors import InvalidOptions, InvalidTrace
+from codedgrad.learning.savings import Savings
 from codedgrad.scenario.delays_text import table_of
 from codedgrad.scenario.scenario import DEFAULT_LAW, is_change
-from codedgrad.trace import Trace, read, read_run
+from codedgrad.scenario.times import TimesToReplay, with_share
+from codedgrad.trace import Trace
 
 _RECORDED = {"kind", "path"}
 _SHARED = 0.01  # of the times, below which it is not worth a word
@@ -41,6 +44,10 @@ class Source:
         overhead: Seconds that one part more takes, if somebody knows.
         latency: Seconds that an order, or a report, is under way; not in `matrix`.
         remarks: What one should know before one believes it, in sentences.
+        scheme: The scheme of a run or a trace, in words; else empty.
+        savings: What its steps took, and what waiting for all would have taken; None
+            where it is not a run or a trace.
+        paces: What `codedgrad who` would look at; None likewise.
     """
 
     name: str
@@ -54,34 +61,38 @@ class Source:
     overhead: float | None = None
     latency: float = 0.0
     remarks: tuple[str, ...] = ()
+    scheme: str = ""
+    savings: Savings | None = None
+    paces: SecondsByStep | None = None
 
 
 def source_from(path: Path | str, share: float | None = None) -> Source:
     """Read what is known of a cluster.
 
     Args:
-        path: A recording (.csv, .npy, .parquet, `AR`, `SE`), the folder of a run, a
-            trace (.jsonl), or what `codedgrad probe` has written (.json).
+        path: As `open_evidence` takes it.
         share: What grows with the load, if it is known better.
     """
-    file = Path(path)
-    if str(path) in traces():
-        name = str(path)
-        return Source(name, read_matrix(traces()[name]), path=name)
-    if file.is_dir():
-        return _of_trace(file, read_run(file).trace, share)
-    if file.suffix == ".jsonl":
-        return _of_trace(file, read(file), share)
-    if file.suffix == ".json":
-        return _of_probe(file, read_probe(file))
-    if file.suffix.lower() not in (".csv", ".npy", ".parquet"):
-        advice = (
-            "the folder of a run, a trace (.jsonl), recorded seconds (.csv, .npy, "
-            ".parquet), a probe (.json), AR or SE"
-        )
-        problem = "is not known" if file.exists() else "is not there"
-        raise InvalidOption(f"{path} {problem}", advice)
-    return Source(file.name, read_matrix(file), path=str(file))
+    evidence = open_evidence(path)
+    if evidence.trace is not None:
+        return _of_trace(evidence.path, evidence.trace, share)
+    if evidence.probe is not None:
+        return _of_probe(evidence)
+    named = evidence.name if evidence.name in traces() else str(evidence.path)
+    return Source(evidence.name, evidence.matrix, path=named)
+
+
+def times_from(path: Path | str, share: float | None = None) -> TimesToReplay:
+    """Read what `simulate` replays: the times of any path that `source_from` takes."""
+    source = source_from(path, share)
+    assert source.matrix is not None  # a path is never a law
+    notes = source.remarks
+    if share is None and source.share is not None:
+        grows = f"{100 * source.share:.3g} % of a worker's time grows with its load"
+        notes = (f"{grows}, {source.knows}.", *notes)
+    return TimesToReplay(
+        source.matrix, source.share, source.latency, source.scheme, notes
+    )
 
 
 def source_of_delays(texts: Sequence[str]) -> Source:
@@ -94,7 +105,10 @@ def source_of_delays(texts: Sequence[str]) -> Source:
         tables = (table_of(DEFAULT_LAW), *tables)
         said = f"{first['kind']} changes a law and none was given"
         remarks = (f"{said}: {DEFAULT_LAW} is assumed.",)
-    law = build(tables)
+    known: dict[str, TimesToReplay] = {}
+    tables = tuple(with_share(table, known, times_from) for table in tables)
+    remarks += tuple(note for each in known.values() for note in each.notes)
+    law = build(tables, read=lambda path: known[path].matrix)
     return Source(str(law), law=law, tables=tables, remarks=remarks)
 
 
@@ -114,8 +128,9 @@ def _of_trace(path: Path, trace: Trace, share: float | None) -> Source:
         )
     if seen.filled > _SHARED:
         remarks.append(
-            f"{100 * seen.filled:.0f} % of the times were not seen, as a worker was "
-            "gone or asked nothing: its median stands there."
+            f"{100 * seen.filled:.0f} % of the times were not seen: a worker was gone, "
+            "was given nothing, or was at a part of an earlier step all the time. Its "
+            "usual time stands there, also in what uncoded takes."
         )
     return Source(
         path.name,
@@ -123,24 +138,27 @@ def _of_trace(path: Path, trace: Trace, share: float | None) -> Source:
         share=seen.share,
         knows="estimated from loads that differ" if share is None else "",
         pieces=seen.pieces,
+        savings=seen.savings,
+        paces=paces_of_trace(trace),
         remarks=tuple(remarks),
+        scheme=trace.header.scheme,
     )
 
 
-def _of_probe(path: Path, probe: Probe) -> Source:
+def _of_probe(evidence: Evidence) -> Source:
     """Return what a probe measured; both ways of a message are not in the seconds."""
-    seconds = np.array(probe.seconds)
-    travel = min(2 * probe.latency, float(seconds.min()) / 2)
-    working = seconds - travel
-    share = min(1.0, probe.share * float(np.median(seconds) / np.median(working)))
-    names = numbered(probe.workers)
+    probe, matrix = evidence.probe, evidence.matrix
+    assert probe is not None  # the caller has looked
+    assert matrix is not None  # a probe has one
+    working = float(np.median(matrix.seconds))
+    share = min(1.0, probe.share * float(np.median(probe.seconds)) / working)
     return Source(
-        path.name,
-        Matrix(np.arange(len(seconds)), working, names),
+        evidence.name,
+        matrix,
         share=share,
         knows="measured by the probe; what messages take is not in it",
         overhead=probe.overhead,
-        latency=travel / 2,
+        latency=travel_of(probe) / 2,
         remarks=probe.remarks,
     )
 
@@ -153,8 +171,8 @@ def drawn(law: Delays, *, steps: int, workers: int, seed: int) -> Matrix:
     times = draw(law, steps=steps, workers=workers, seed=seed)
     seconds = np.maximum(times.fixed + times.unit, SHORTEST)
     if not np.all(np.isfinite(seconds)):
-        problem = "--share is about times that are all there, and a worker is dead"
-        raise InvalidOption(problem, "to leave out --share, or the dead worker")
+        problem = "needs the times of all workers, and a worker is dead"
+        raise InvalidOptions("--share", problem, "to leave it, or that worker, out")
     return Matrix(np.arange(steps), seconds, numbered(workers))
 
 

@@ -5,7 +5,8 @@ load cannot tell $f$. Two can: what was done by each report of a worker in a ste
 the loads it had in several steps. The $f$ taken is that for which the logarithms of
 $x$, within such a group, are nearest to their median, in absolute terms.
 
-Who was not waited for has told a lower bound, and that is what is taken.
+The seconds of every worker and step are those of `codedgrad.learning.waiting`, so that
+simulating `uncoded` on them gives what waiting for all is said to take elsewhere.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.advise.slow.stopwatch import Stopwatch, StopwatchRow
 from codedgrad.core import Record
-from codedgrad.core.history import Stretch, per_part
+from codedgrad.core.history import Stretch
 from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidTrace
+from codedgrad.learning.savings import Savings
+from codedgrad.learning.waiting import WaitingForAll
 from codedgrad.trace import Trace, ended_steps
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -42,8 +44,9 @@ class TraceEvidence:
         share: What grows with the load, if loads differed; else None.
         pieces: Parts in the uncoded load.
         bounds: Of the seconds, the share that are lower bounds.
-        filled: Of the seconds, the share that nobody saw: a worker was gone, or asked
-            nothing. Its median stands there.
+        filled: Of the seconds, the share that was not seen: a worker was gone, or asked
+            nothing. Its usual time stands there.
+        savings: What steps took, and what waiting for all would have taken.
     """
 
     matrix: Matrix
@@ -51,6 +54,7 @@ class TraceEvidence:
     pieces: float
     bounds: float
     filled: float
+    savings: Savings
 
 
 def seen_in(trace: Trace, share: float | None = None) -> TraceEvidence:
@@ -65,29 +69,31 @@ def seen_in(trace: Trace, share: float | None = None) -> TraceEvidence:
         problem = f"has {header.workers} workers and {header.parts} parts"
         raise InvalidTrace("the trace", f"{problem}, more than {_MOST} of one kind")
     workers, pieces = header.workers, header.parts / header.workers
-    records = [record for record, _ in list(ended_steps(trace))]
-    if not records:
-        raise InvalidTrace("the trace", "has no step that has ended")
-    found = best_share(_groups(records, workers, pieces)) if share is None else share
-    grows = 1.0 if found is None else found
-    seconds = np.full((len(records), workers), np.nan)
-    bound = np.zeros(seconds.shape, dtype=np.bool_)
-    stopwatch, before = Stopwatch(workers), None
-    for place, record in enumerate(records):
-        row = stopwatch.read(record)
-        for worker in range(workers):
-            drains = before is not None and _is_busy(before, worker)
-            told = _drained if drains else _uncoded
-            seconds[place, worker], bound[place, worker] = told(
-                record, row, worker, grows, pieces
-            )
-        before = record
-    missing = np.isnan(seconds)
+    waiting, groups = WaitingForAll(workers, pieces, keep_all=True), _Groups(workers)
+    for record, _ in ended_steps(trace):
+        waiting.add(record)
+        groups.add(record, pieces)
+    rows = list(waiting.loads())
+    if not rows:
+        raise InvalidTrace("the trace", "has no step that gave a sum")
+    loads = [row for _, row in rows]
+    seconds = np.array([[np.nan if x is None else x.seconds for x in r] for r in loads])
+    seconds[seconds < _SHORTEST] = np.nan
+    bound = np.array([[x is not None and x.is_bound for x in row] for row in loads])
+    seen = np.array([[x is not None and x.is_seen for x in row] for row in loads])
+    never = np.flatnonzero(~seen.any(axis=0) | np.isnan(seconds).all(axis=0))
+    if never.size:
+        problem = f"worker {never[0]} never computed anything in it"
+        raise InvalidTrace("the trace", f"{problem}; plan from a longer one")
     _fill(seconds, bound)
-    steps = np.array([record.step for record in records])
-    matrix = Matrix(steps, seconds, numbered(workers))
+    steps = np.array([step for step, _ in rows])
     return TraceEvidence(
-        matrix, found, pieces, float(bound.mean()), float(missing.mean())
+        Matrix(steps, seconds, numbered(workers)),
+        best_share(groups.found()) if share is None else share,
+        pieces,
+        float(bound.mean()),
+        float((~seen).mean()),
+        waiting.means(),
     )
 
 
@@ -117,20 +123,31 @@ def numbered(workers: int) -> tuple[str, ...]:
     return tuple(f"worker{number}" for number in range(workers))
 
 
-def _groups(records: Sequence[Record], workers: int, pieces: float) -> list[Group]:
-    """Return groups within steps if there are enough, else within workers."""
-    within: list[Group] = []
-    across: list[Group] = [[] for _ in range(workers)]
-    for before, record in zip([None, *records], records, strict=False):
-        for worker in range(workers):
-            if before is not None and _is_busy(before, worker):
+class _Groups:
+    """Gathers (uncoded loads, seconds) of what should be equally fast."""
+
+    def __init__(self, workers: int) -> None:
+        self._within: list[Group] = []  # of a worker in a step
+        self._across: list[Group] = [[] for _ in range(workers)]  # of its whole steps
+        self._busy = [False] * workers
+
+    def add(self, record: Record, pieces: float) -> None:
+        """Take a step; of a worker that was at an older part it tells nothing."""
+        for worker, was_busy in enumerate(self._busy):
+            seen = record.observe(worker)
+            self._busy[worker] = seen is not None and seen.is_censored
+            if was_busy:
                 continue  # it may have begun late
             group, is_whole = _at_a_stretch(record.stretches(worker), pieces)
-            within.append(group)
+            if len(group) > 1:
+                self._within.append(group)
             if is_whole:
-                across[worker] += group[-1:]
-    several = [group for group in within if len(group) > 1]
-    return several if len(several) >= _FEW else _in_tens(across)
+                self._across[worker] += group[-1:]
+
+    def found(self) -> list[Group]:
+        """Return groups within steps if there are enough, else within workers."""
+        within = self._within
+        return within if len(within) >= _FEW else _in_tens(self._across)
 
 
 def _at_a_stretch(stretches: Sequence[Stretch], pieces: float) -> tuple[Group, bool]:
@@ -160,50 +177,9 @@ def _in_tens(across: Sequence[Group]) -> list[Group]:
     ]
 
 
-def _is_busy(record: Record, worker: int) -> bool:
-    """Whether a worker had something in hand when a step ended."""
-    seen = record.observe(worker)
-    return seen is not None and seen.is_censored
-
-
-def _uncoded(
-    record: Record, row: StopwatchRow, worker: int, share: float, pieces: float
-) -> tuple[float, bool]:
-    """Return seconds for the uncoded load, and whether it may have been more."""
-    seen = record.observe(worker)
-    if seen is None:
-        return np.nan, False
-    x = least = 0.0
-    if seen.done:
-        x = per_part(seen.seconds, seen.done, share, pieces)
-    if seen.is_censored:
-        least = per_part(seen.elapsed, seen.done + seen.pending, share, pieces)
-    most = max(x, least)
-    return (most, least > x) if _SHORTEST < most < np.inf else (np.nan, False)
-
-
-def _drained(
-    record: Record, row: StopwatchRow, worker: int, share: float, pieces: float
-) -> tuple[float, bool]:
-    """Return the same for a worker that had a part in hand when the step began."""
-    each, seen = float(row.part[worker]), record.observe(worker)
-    if seen is None or not each > 0:
-        return np.nan, False
-    parts = max(1, seen.done + seen.pending)
-    x = per_part(each * parts, parts, share, pieces)
-    is_told = _SHORTEST < x < np.inf
-    return (x, bool(row.part_is_bound[worker])) if is_told else (np.nan, False)
-
-
 def _fill(seconds: Floats, bound: NDArray[np.bool_]) -> None:
-    """Put medians where nothing was seen, and where a lower bound is below them."""
+    """Put medians where a worker was away, and where a lower bound is below them."""
     for worker, column in enumerate(seconds.T):
         sure = column[~np.isnan(column) & ~bound[:, worker]]
-        known = sure if sure.size else column[~np.isnan(column)]
-        if not known.size:
-            problem = f"worker {worker} never computed anything in it"
-            raise InvalidTrace("the trace", f"{problem}; plan from a longer one")
-        median = float(np.median(known))
-        column[np.isnan(column)] = median
-        low = bound[:, worker] & (column < median)
-        column[low] = median
+        median = float(np.median(sure if sure.size else column[~np.isnan(column)]))
+        column[np.isnan(column) | (bound[:, worker] & (column < median))] = median

@@ -31,7 +31,7 @@ from codedgrad.advise.probe.scheme import Measuring
 from codedgrad.core import State
 from codedgrad.engines import Driver, Engine
 from codedgrad.engines.engine import MakeJob
-from codedgrad.errors import InvalidOption, InvalidTrace
+from codedgrad.errors import InvalidOptions, InvalidTrace
 from codedgrad.jobs import NumpyJob, VectorLayout
 from codedgrad.trace.files import write_whole
 
@@ -184,9 +184,10 @@ def probe(
         advanced: Called after every step.
     """
     if workers < 2:
-        raise InvalidOption(f"--workers {workers} are too few to measure", "2 or more")
+        raise InvalidOptions("workers", f"{workers} are too few", "2 or more")
     if steps < 1 or pieces < 1:
-        raise InvalidOption(f"{steps} steps, {pieces} parts a worker", "1 or more")
+        problem = f"are {steps} and {pieces}"
+        raise InvalidOptions("steps, pieces", problem, "1 or more of each")
     runs = _Runs(engine, workers, steps, advanced)
     idle = runs.run(nothing(), Measuring(workers))
     work = prepared(workers)

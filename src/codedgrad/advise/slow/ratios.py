@@ -12,6 +12,11 @@ several steps stands out if it is above three limits:
 3. The spread of the same medians among the others, by their median absolute deviation:
    where workers differ anyway, or their jitter lasts, nobody is singled out for it.
 
+Limits 2 and 3 are about workers other than the suspect. Of three workers the other two
+are compared with each other only, or the suspect would spread their ratios. Of two
+workers the other's ratios mirror the suspect's, so limit 2 takes the noise from
+differences of successive steps, and limit 3 never asks for more than twice as long.
+
 Limits 2 and 3 count how many medians are looked at, over workers and stretches of
 steps: in all of them together, chance alone is above in about one run of a hundred.
 """
@@ -31,6 +36,11 @@ from codedgrad.advise.slow.stopwatch import Bools, Floats
 WORTH = math.log(1.15)
 TWICE = math.log(2.0)  # a single step is worth a word from here on
 SHORTEST = 5  # steps of a stretch
+FEWEST_STEPS = SHORTEST
+"""Steps from which on slow workers can be told, if there are three workers or more."""
+
+FEWEST_STEPS_OF_TWO = 6
+"""The same of two workers, whose noise is read from differences between steps."""
 
 _CHANCE = 0.002  # that anybody is above a limit by chance, for every length
 _OVERLAP = 5  # stretches of a length begin so many times in every length
@@ -164,7 +174,8 @@ def limits(found: Ratios, whom: Sequence[int]) -> tuple[list[Limit], Floats]:
         tail; infinite where there is no telling.
     """
     steps, workers = found.values.shape
-    usual = np.array([_tail(rest) for rest in _without(found.values, whom)])
+    peers = _peers(found, whom)
+    usual = np.array([_tail(rest) for rest in _usual(found, whom, peers)])
     centre, excess = np.broadcast_to(usual, (len(whom), 2)).T
     made = []
     for length in _lengths(steps):
@@ -177,8 +188,11 @@ def limits(found: Ratios, whom: Sequence[int]) -> tuple[list[Limit], Floats]:
         if length > 1:
             medians, least = rolling(found, length), WORTH
             sigmas = -float(ndtri(chance))
-            spread = [_spread(rest, sigmas) for rest in _without(medians, whom)]
-            limit = np.maximum(limit, np.array(spread))
+            rests = _medians(medians, whom, peers, length)
+            spread = np.array([_spread(rest, sigmas) for rest in rests])
+            if workers == 2:  # a mirror of the suspect, not a spread of others
+                spread = np.minimum(spread, TWICE)
+            limit = np.maximum(limit, spread)
         made.append(Limit(length, np.maximum(limit, least), medians))
     return made, excess
 
@@ -191,6 +205,48 @@ def _lengths(steps: int) -> Iterator[int]:
         length *= 2
     if steps >= SHORTEST:
         yield steps
+
+
+def _peers(found: Ratios, whom: Sequence[int]) -> list[Ratios]:
+    """Compare the other two of three workers with each other, for each suspect."""
+    if len(found.counts) != 3:
+        return []
+    logs = np.full((int(found.rows.max(initial=-1)) + 1, 3), np.nan)
+    for worker, count in enumerate(found.counts.tolist()):
+        logs[found.rows[:count, worker], worker] = found.own[:count, worker]
+    pairs = (np.exp(np.delete(logs, worker, axis=1)) for worker in whom)
+    return [ratios(pair, np.zeros(pair.shape, dtype=np.bool_)) for pair in pairs]
+
+
+def _usual(found: Ratios, whom: Sequence[int], peers: Sequence[Ratios]) -> list[Floats]:
+    """Return the ratios that single steps have without each of the suspects."""
+    if peers:
+        return [pair.values[np.isfinite(pair.values)] for pair in peers]
+    if len(found.counts) == 2:
+        return [_differences(found, worker) for worker in whom]
+    return _without(found.values, whom)
+
+
+def _differences(found: Ratios, worker: int) -> Floats:
+    """Return a worker's changes from step to step, with both signs, over sqrt(2).
+
+    A change of level is one difference of many, so it hardly shows in their quantiles.
+    """
+    steps = np.diff(found.values[: found.counts[worker], worker]) / math.sqrt(2.0)
+    return np.concatenate((steps, -steps))
+
+
+def _medians(
+    medians: Floats, whom: Sequence[int], peers: Sequence[Ratios], length: int
+) -> list[Floats]:
+    """Return the medians over `length` steps that there are without each suspect."""
+    if not peers:
+        return _without(medians, whom)
+    both = [
+        rolling(pair, length) if len(pair.values) >= length else pair.values[:0]
+        for pair in peers
+    ]
+    return [values[np.isfinite(values)] for values in both]
 
 
 def _without(values: Floats, whom: Sequence[int]) -> list[Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from codedgrad.advise.slow.verdicts import Kind, Slowness, Standing, Verdict
@@ -22,12 +23,42 @@ def said(slowness: Slowness) -> list[str]:
         ['nobody is slow']
     """
     told = [sentence(verdict) for verdict in slowness.verdicts]
+    if not told:
+        told = [_cannot_tell(slowness) or "nobody is slow"]
     gone = [
         f"worker {each.worker} is gone since step {each.gone_since}"
         for each in slowness.standings
         if each.gone_since is not None
     ]
-    return (told or ["nobody is slow"]) + gone
+    lost = [
+        _lost(each)
+        for each in slowness.standings
+        if each.lost and each.gone_since is None
+    ]
+    return told + gone + lost
+
+
+def _lost(standing: Standing) -> str:
+    """Say how often a worker's process was lost, and when last."""
+    worker, times, last = standing.worker, len(standing.lost), standing.lost[-1]
+    if times == 1:
+        return f"worker {worker} was lost in step {last} and came back"
+    return f"worker {worker} was lost {times} times and came back, last in step {last}"
+
+
+def _cannot_tell(slowness: Slowness) -> str:
+    """Return why slow workers cannot be told from others, or ""."""
+    if len(slowness.standings) < 2:
+        return "cannot tell who is slow: there is no other worker to compare with"
+    if not slowness.is_too_short:
+        return ""
+    ended = {0: "no step has", 1: "1 step has"}.get(
+        slowness.steps, f"{slowness.steps} steps have"
+    )
+    return (
+        f"cannot tell who is slow: {ended} ended, and {slowness.needed} steps are "
+        "needed"
+    )
 
 
 def sentence(verdict: Verdict) -> str:
@@ -45,6 +76,11 @@ def sentence(verdict: Verdict) -> str:
                 told += f", again since step {verdict.since}"
             else:
                 told += f", last in step {verdict.until}"
+        case Kind.ONE_OFF if verdict.lasts == len(verdict.steps):
+            told = (
+                f"was {how} in {_steps(verdict.steps)}, the last: too few steps to "
+                "tell whether it stays slow"
+            )
         case Kind.ONE_OFF:
             told = f"was {how} in {_steps(verdict.steps)} only"
     return f"worker {verdict.worker} {told} ({verdict.cause})"
@@ -77,7 +113,8 @@ def rows(slowness: Slowness, everybody: bool = False) -> list[tuple[str, ...]]:
     found = [_row(standings[each.worker], each) for each in slowness.verdicts]
     found += [_row(each) for each in standings if _is_only_gone(each)]
     if everybody:
-        found += [_row(each) for each in standings if each.is_fine]
+        fine = "too few steps" if slowness.is_too_short else "nothing wrong"
+        found += [_row(each, fine=fine) for each in standings if each.is_fine]
     return found
 
 
@@ -85,7 +122,7 @@ def rest(slowness: Slowness) -> str:
     """Return a line about those with whom nothing is wrong; empty if there are none."""
     fine = [each for each in slowness.standings if each.is_fine]
     scores = [each.now for each in fine if math.isfinite(each.now)]
-    if not fine or not scores:
+    if not fine or not scores or slowness.is_too_short:
         return ""
     whole = len(fine) == len(slowness.standings)
     who = f"all {len(fine)} workers" if whole else f"the other {len(fine)}"
@@ -96,7 +133,9 @@ def for_machines(slowness: Slowness) -> dict[str, Any]:
     """Return everything as JSON has it, None for what is not a number."""
     return {
         "steps": slowness.steps,
+        "steps_needed": slowness.needed,
         "said": said(slowness),
+        "savings": None if slowness.savings is None else asdict(slowness.savings),
         "doubts": list(slowness.doubts),
         "remarks": list(slowness.remarks),
         "workers": [
@@ -106,6 +145,7 @@ def for_machines(slowness: Slowness) -> dict[str, Any]:
                 "now": _finite(each.now),
                 "best": _finite(each.best),
                 "gone_since": each.gone_since,
+                "lost": list(each.lost),
                 "slow": [_told(verdict) for verdict in each.verdicts],
             }
             for each in slowness.standings
@@ -137,14 +177,16 @@ def _told(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _row(standing: Standing, verdict: Verdict | None = None) -> tuple[str, ...]:
+def _row(
+    standing: Standing, verdict: Verdict | None = None, fine: str = "nothing wrong"
+) -> tuple[str, ...]:
     name = str(standing.worker)
     if standing.name not in (name, f"worker{name}"):
         name += f" ({standing.name})"
     scores = _score(standing.now), _score(standing.best)
     if verdict is None:
         gone = standing.gone_since
-        what = "nothing wrong" if math.isfinite(standing.now) else "not seen"
+        what = fine if math.isfinite(standing.now) else "not seen"
         what = what if gone is None else "gone"
         return (name, what, "-", "-", "-", "-" if gone is None else str(gone), *scores)
     least = ">= " if verdict.is_bound else ""

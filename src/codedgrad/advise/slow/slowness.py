@@ -9,11 +9,14 @@ apart, by `network`. See `ratios` for what stands out, and `spells` for when.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import bdtrc
 
 from codedgrad.advise.slow.ratios import (
+    FEWEST_STEPS,
+    FEWEST_STEPS_OF_TWO,
     SHORTEST,
     TWICE,
     WORTH,
@@ -51,18 +54,20 @@ def who_is_slow(paces: SecondsByStep) -> Slowness:
         >>> who_is_slow(read_paces("SE")).verdicts
         []
     """
-    doubts = _doubts(paces)
+    doubts: list[str] = []
+    needed = fewest_steps(len(paces.names))
     verdicts: list[Verdict] = []
     now = best = np.full(len(paces.names), np.nan)
     for series in paces.series:
         found = ratios(series.seconds, series.is_bound)
-        told, moving = _judge(found, series, paces)
-        verdicts += told
-        doubts += _unknown(found, series)
-        if moving:
-            doubts.append(_moving(moving))
+        if len(paces.steps) >= needed:
+            told, moving = _judge(found, series, paces)
+            verdicts += told
+            doubts += _unknown(found, series)
+            if moving:
+                doubts.append(_moving(moving))
         if series is paces.series[0]:
-            now, best = _scores(found)
+            now, best = _scores(found, {v.worker: v.lasts for v in verdicts})
     standings = tuple(
         Standing(
             worker=worker,
@@ -71,10 +76,23 @@ def who_is_slow(paces: SecondsByStep) -> Slowness:
             best=float(best[worker]),
             verdicts=tuple(each for each in verdicts if each.worker == worker),
             gone_since=_gone_since(paces, worker),
+            lost=tuple(step for step, lost in paces.losses if lost == worker),
         )
         for worker, name in enumerate(paces.names)
     )
-    return Slowness(standings, len(paces.steps), tuple(doubts), paces.remarks)
+    return Slowness(
+        standings,
+        len(paces.steps),
+        tuple(doubts),
+        paces.remarks,
+        needed,
+        paces.savings,
+    )
+
+
+def fewest_steps(workers: int) -> int:
+    """Return how many steps are needed to tell which of so many workers are slow."""
+    return FEWEST_STEPS_OF_TWO if workers == 2 else FEWEST_STEPS
 
 
 def verdicts_on(paces: SecondsByStep) -> list[Verdict]:
@@ -83,17 +101,6 @@ def verdicts_on(paces: SecondsByStep) -> list[Verdict]:
     for series in paces.series:
         found += _judge(ratios(series.seconds, series.is_bound), series, paces)[0]
     return found
-
-
-def _doubts(paces: SecondsByStep) -> list[str]:
-    steps = len(paces.steps)
-    if not steps:
-        return ["No step has ended yet."]
-    if len(paces.names) < 2:
-        return ["There is one worker only: nobody to compare it with."]
-    if steps < SHORTEST:
-        return [f"Steps seen: {steps}. From {SHORTEST} on it can be said who is slow."]
-    return []
 
 
 def _unknown(found: Ratios, series: Series) -> list[str]:
@@ -132,13 +139,19 @@ def _gone_since(paces: SecondsByStep, worker: int) -> int | None:
     return int(paces.steps[first]) if first < len(paces.steps) else None
 
 
-def _scores(found: Ratios) -> tuple[Floats, Floats]:
-    """Return by worker how it does against the others, and against its own best."""
+def _scores(found: Ratios, lasts: Mapping[int, int]) -> tuple[Floats, Floats]:
+    """Return by worker how it does against the others, and against its own best.
+
+    Args:
+        found: The ratios of all workers.
+        lasts: For how many steps workers have been slow now; only these count for them.
+    """
     steps, workers = found.values.shape
     now, best = np.full((2, workers), np.nan)
     stretches = rolling(found, SHORTEST) if steps >= SHORTEST else None
     for worker, count in enumerate(found.counts.tolist()):
-        recent = slice(max(0, count - _RECENT), count)
+        steps_now = min(_RECENT, lasts.get(worker) or _RECENT)
+        recent = slice(max(0, count - steps_now), count)
         if not count:
             continue
         own, others, values = (
@@ -229,9 +242,12 @@ def _kind(runs: list[Spell], steps: int) -> Kind:
     pause = max(b - a for a, b in zip(edges[0::2], edges[1::2], strict=True))
     if slow <= _FEW:
         return Kind.ONE_OFF
-    if slow >= _ALWAYS * steps and pause < SHORTEST:
-        return Kind.ALWAYS
     last = runs[-1]
+    # A single spell that began after a usual step has a step that it began with, even
+    # where it fills nine tenths of a short run.
+    began_later = len(runs) == 1 and last.first > 0
+    if slow >= _ALWAYS * steps and pause < SHORTEST and not began_later:
+        return Kind.ALWAYS
     before = slow - last.length
     lasts = last.end == steps and last.length >= _LASTING
     return Kind.TURNED if lasts and before <= _BEFORE * last.first else Kind.SOMETIMES

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from codedgrad.core import Record
 from codedgrad.core.history import Stretch
+from codedgrad.learning.message_times import message_times
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -125,7 +126,7 @@ class Stopwatch:
             part[worker], part_is_bound[worker] = tally.verdict()
             if tally.done and not tally.left:
                 works.append(tally.seconds)
-        for worker, (seconds, is_bound) in _messages(record).items():
+        for worker, (seconds, is_bound) in message_times(record).items():
             message[worker], message_is_bound[worker] = seconds, is_bound
         return StopwatchRow(
             step=record.step,
@@ -194,27 +195,3 @@ def _add_silent(tally: _Tally, stretch: Stretch, carried: _Carried) -> _Carried 
         carried.end, carried.is_one = stretch.end, False
         tally.least = max(tally.least, carried.seconds / carried.parts)
     return None if stretch.ended == "lost" else carried
-
-
-def _messages(record: Record) -> dict[int, tuple[float, bool]]:
-    """Return by worker how long its slowest message took, and whether at least."""
-    state = record.state
-    found: dict[int, tuple[float, bool]] = {}
-    if not state.capabilities.progress:
-        return found
-    for message in state.messages.values():
-        segments = [state.segments[id_] for id_ in message.segments]
-        closed = [
-            known.marks[-1][1] for known in segments if known.closed and known.marks
-        ]
-        if len(closed) < len(segments) or not message.finite:
-            continue
-        ready = max(message.asked, *closed)
-        ended = min(
-            (known.ended_at for known in segments if known.gone), default=state.now
-        )
-        heard = message.arrived
-        seconds = max(0.0, (ended if heard is None else heard) - ready)
-        longest = found.get(message.worker, (-1.0, False))
-        found[message.worker] = max(longest, (seconds, heard is None))
-    return found

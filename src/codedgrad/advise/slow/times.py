@@ -1,25 +1,27 @@
-"""Seconds by step and worker, of whatever there is: a run, a trace, a recording."""
+"""Seconds by step and worker, of a run, a trace, a recording or a probe."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from codedgrad.advise.evidence import open_evidence
 from codedgrad.advise.slow.stopwatch import Bools, Floats, Stopwatch, StopwatchRow
-from codedgrad.delays import Matrix, read_matrix
-from codedgrad.delays.bundled import located
+from codedgrad.core import StepStarted, WorkerLost
+from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidTrace
-from codedgrad.trace import Trace, read, read_run, settled_steps
+from codedgrad.learning.savings import Savings, WorkerLoad
+from codedgrad.learning.waiting import WaitingForAll
+from codedgrad.trace import Trace, ended_steps
 
 Ints: TypeAlias = NDArray[np.int64]
 
 COMPUTE, NETWORK = "compute", "network"
-_RECORDINGS = (".csv", ".npy", ".parquet")
 _MOST = 1_000_000  # workers or parts; nobody has more, but a file may say anything
 _UNSEEN = "Messages were not seen apart: what they took is in “compute”."
 _WORTH = 1e-3  # of a step's work: below it no message is worth a word
@@ -52,6 +54,9 @@ class SecondsByStep:
             computed in a step, so that what hardly matters makes nobody slow.
         alive: (steps, workers) whether the worker was there.
         remarks: What one should know of where it is from, in sentences.
+        savings: What steps took, and what waiting for all would have taken; None where
+            that is not known.
+        losses: (step, worker) whenever a worker's process was lost.
     """
 
     names: tuple[str, ...]
@@ -59,30 +64,29 @@ class SecondsByStep:
     series: tuple[Series, ...]
     alive: Bools
     remarks: tuple[str, ...] = ()
+    savings: Savings | None = None
+    losses: tuple[tuple[int, int], ...] = ()
 
 
 def read_paces(path: Path | str) -> SecondsByStep:
-    """Read a run, a trace, or a recording, as the ending of its path says.
+    """Read a run, a trace, a recording or a probe.
 
     Args:
-        path: The folder of a run, a trace (.jsonl), recorded seconds (.csv, .npy,
-            .parquet), or the name of a recording that comes with codedgrad.
+        path: As `open_evidence` takes it.
 
     Raises:
-        InvalidTrace: If it is none of them, or will not do.
-        InvalidDelays: Likewise, of a recording.
+        InvalidTrace: If a trace contradicts itself; else as `open_evidence` raises.
 
     Example:
         >>> paces = read_paces("AR")
         >>> paces.names, paces.steps[:3], [each.cause for each in paces.series]
         (('dp0', 'dp1', 'dp2', 'dp3'), array([16, 21, 27]), ['compute'])
     """
-    file = located(path)
-    if file.is_dir():
-        return _checked(file, read_run(file).trace)
-    if file.suffix.lower() in _RECORDINGS:
-        return paces_of_matrix(read_matrix(file))
-    return _checked(file, read(file))
+    evidence = open_evidence(path)
+    if evidence.trace is not None:
+        return _checked(evidence.path, evidence.trace)
+    assert evidence.matrix is not None  # evidence has one or the other
+    return paces_of_matrix(evidence.matrix)
 
 
 def _checked(path: Path, trace: Trace) -> SecondsByStep:
@@ -101,10 +105,53 @@ def _checked(path: Path, trace: Trace) -> SecondsByStep:
 
 
 def paces_of_trace(trace: Trace) -> SecondsByStep:
-    """Return how fast everybody was in a trace, to its last whole step."""
-    stopwatch = Stopwatch(trace.header.workers)
-    rows = [stopwatch.read(record) for record, _ in settled_steps(trace)]
-    return paces_of_rows(rows, trace.header.workers)
+    """Return how fast every worker was in a trace, to its last whole step.
+
+    Where workers report every part, the seconds are those that an equal share of the
+    parts would have taken each of them, by `codedgrad.learning.waiting`.
+    """
+    workers, parts = trace.header.workers, trace.header.parts
+    stopwatch, rows = Stopwatch(workers), []
+    waiting = WaitingForAll(workers, parts / workers, keep_all=True)
+    for record, _ in ended_steps(trace):
+        waiting.add(record)
+        rows.append(stopwatch.read(record))
+    paces = replace(
+        paces_of_rows(rows, workers), savings=waiting.means(), losses=_losses(trace)
+    )
+    if not trace.header.capabilities.progress:
+        return paces
+    loads = dict(waiting.loads())
+    compute = _shares([loads.get(row.step, [None] * workers) for row in rows])
+    return replace(paces, series=(compute, *paces.series[1:]))
+
+
+def _losses(trace: Trace) -> tuple[tuple[int, int], ...]:
+    """Return in which step, or before which, each worker was lost."""
+    workers = trace.header.workers
+    found, step = [], 0  # the step that is open, or else the next one
+    for entry in trace.entries:
+        event = entry.event
+        if isinstance(event, StepStarted):
+            step = event.step
+        if isinstance(event, WorkerLost) and event.worker in range(workers):
+            found.append((step, event.worker))
+        if entry.ends_step:
+            step += 1
+    return tuple(found)
+
+
+def _shares(rows: Sequence[Sequence[WorkerLoad | None]]) -> Series:
+    """Return what an equal share would have taken; NaN where nothing was seen of it."""
+    shape = len(rows), len(rows[0]) if rows else 0
+    seconds = np.full(shape, np.nan)
+    is_bound = np.zeros(shape, dtype=np.bool_)
+    for place, row in enumerate(rows):
+        for worker, load in enumerate(row):
+            if load is not None and (load.is_seen or load.is_bound):
+                seconds[place, worker] = load.seconds - load.message
+                is_bound[place, worker] = load.is_bound
+    return Series(COMPUTE, seconds, is_bound)
 
 
 def paces_of_matrix(matrix: Matrix) -> SecondsByStep:

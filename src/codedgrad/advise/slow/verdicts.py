@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from codedgrad.learning.savings import Savings
+
 
 class Kind(StrEnum):
     """How a worker is slow."""
@@ -62,6 +64,7 @@ class Standing:
             most 1; NaN if it has no stretch of 5 steps.
         verdicts: What is wrong with it, if anything; one for a cause.
         gone_since: The step from which on it was not there to the end; else None.
+        lost: The steps in which its process was lost.
     """
 
     worker: int
@@ -70,6 +73,7 @@ class Standing:
     best: float
     verdicts: tuple[Verdict, ...]
     gone_since: int | None
+    lost: tuple[int, ...] = ()
 
     @property
     def is_fine(self) -> bool:
@@ -86,12 +90,22 @@ class Slowness:
         steps: Steps that were looked at.
         doubts: What one should know before one believes it, in sentences.
         remarks: What one should know of where it is from, in sentences.
+        needed: Steps that are needed to tell; with fewer there are no verdicts.
+        savings: What steps took, and what waiting for all would have taken; None where
+            that is not known.
     """
 
     standings: tuple[Standing, ...]
     steps: int
     doubts: tuple[str, ...]
     remarks: tuple[str, ...]
+    needed: int
+    savings: Savings | None = None
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether too few steps have ended to tell which workers are slow."""
+        return self.steps < self.needed
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from codedgrad.advise.slow.ratios import SHORTEST
 from codedgrad.advise.slow.slowness import verdicts_on
 from codedgrad.advise.slow.stopwatch import Stopwatch, StopwatchRow
 from codedgrad.advise.slow.times import paces_of_rows
@@ -43,8 +42,7 @@ class Watcher:
         self._workers = workers
         self._stopwatch = Stopwatch(workers)
         self._rows: deque[StopwatchRow] = deque(maxlen=_REMEMBERED)
-        self._seen = 0
-        self._early = 0  # the last step that is early enough to be "always"
+        self._first: int | None = None  # the first step seen: slow since it is always
         self._known: dict[tuple[int, str], Verdict] = {}
 
     def update(self, seen: Record | StopwatchRow) -> list[Verdict]:
@@ -56,9 +54,8 @@ class Watcher:
         """
         row = self._stopwatch.read(seen) if isinstance(seen, Record) else seen
         self._rows.append(row)
-        if self._seen < SHORTEST:
-            self._early = row.step
-        self._seen += 1
+        if self._first is None:
+            self._first = row.step
         found = verdicts_on(paces_of_rows(self._rows, self._workers))
         now = [self._extended(verdict) for verdict in found if verdict.lasts]
         self._known = {(each.worker, each.cause): each for each in now}
@@ -72,5 +69,5 @@ class Watcher:
         since, lasts = verdict.since, verdict.lasts
         if known is not None and known.since < self._rows[0].step:
             since, lasts = known.since, known.lasts + 1
-        kind = Kind.ALWAYS if since <= self._early else Kind.TURNED
+        kind = Kind.ALWAYS if since == self._first else Kind.TURNED
         return replace(verdict, kind=kind, since=since, lasts=lasts)

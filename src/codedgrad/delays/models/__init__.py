@@ -9,6 +9,7 @@ from codedgrad.delays.models.markov import Markov
 from codedgrad.delays.models.pauses import Pauses
 from codedgrad.delays.models.replay import Replay
 from codedgrad.delays.models.shifted_exponential import ShiftedExponential
+from codedgrad.delays.models.slow import Slow
 from codedgrad.delays.models.speeds import Speeds
 from codedgrad.delays.models.spikes import Spikes
 from codedgrad.delays.models.sticky import Sticky
@@ -24,5 +25,6 @@ MODELS: dict[str, type] = {
     Jitter.kind: Jitter,
     Pauses.kind: Pauses,
     Dead.kind: Dead,
+    Slow.kind: Slow,
 }
 """Every model by its name on the command line and in files."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from codedgrad.core import Assign, Drop, Order, Segment
@@ -102,14 +102,18 @@ class DeathVerdict:
 
     Attributes:
         worker: The worker.
-        signal: That ended it.
+        life: Which life of it.
+        code: Its exit code, or minus the signal that ended it.
         part: That it computed; None: none.
+        is_intended: Whether the root killed it on purpose.
         killed: If the part is to blame, the (worker, signal) of every death in it.
     """
 
     worker: int
-    signal: int
+    life: int
+    code: int
     part: PartOfStep | None
+    is_intended: bool
     killed: tuple[tuple[int, int], ...] = ()
 
 
@@ -180,11 +184,13 @@ class Deaths:
         if end.code is None or not end.is_lost:
             return None
         self._ends[end.worker].remove(end)
-        if end.code >= 0 or end.is_intended:
-            return None
+        verdict = DeathVerdict(
+            end.worker, end.life, end.code, end.part, end.is_intended
+        )
         number = -end.code
-        if end.part is None or number not in {*_FAULTS, signal.SIGKILL}:
-            return DeathVerdict(end.worker, number, end.part)
+        is_counted = number in {*_FAULTS, signal.SIGKILL} and not end.is_intended
+        if end.part is None or not is_counted:
+            return verdict
         is_fault = number in _FAULTS
         killed = self._killed.setdefault((end.part, is_fault), [])
         killed.append((end.worker, number))
@@ -192,8 +198,7 @@ class Deaths:
         is_to_blame = len(killed) >= (_FAULT_LIMIT if is_fault else _KILL_LIMIT) and (
             is_fault or len(workers) >= _KILL_WORKERS
         )
-        found = tuple(killed) if is_to_blame else ()
-        return DeathVerdict(end.worker, number, end.part, found)
+        return replace(verdict, killed=tuple(killed)) if is_to_blame else verdict
 
 
 def signal_name(number: int) -> str:

@@ -11,9 +11,11 @@ import heapq
 import logging
 import math
 import signal
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,6 +32,7 @@ from codedgrad.core import (
     Order,
     Progressed,
     Upload,
+    WorkerFreed,
     WorkerJoined,
     WorkerLost,
 )
@@ -39,6 +42,12 @@ from codedgrad.engines.engine import MakeJob
 from codedgrad.engines.faults import FaultPlan, away, no_delays
 from codedgrad.engines.host.deaths import Deaths, DeathVerdict, signal_name
 from codedgrad.engines.host.file_descriptors import enough_descriptors
+from codedgrad.engines.host.lost_workers import (
+    LONGEST_WAIT,
+    UNKNOWN,
+    LostWorker,
+    LostWorkerLog,
+)
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS
 from codedgrad.engines.host.rows import Rows
 from codedgrad.engines.host.same_job import SameJob
@@ -54,7 +63,14 @@ from codedgrad.engines.host.wire import (
     decode_said,
 )
 from codedgrad.engines.host.worker_handle import WorkerHandle
-from codedgrad.errors import EngineFailed, InvalidScenario, JobFailed, ProtocolError
+from codedgrad.engines.worker_status import WorkerStatus, WorkerTable
+from codedgrad.errors import (
+    CodedgradError,
+    EngineFailed,
+    InvalidOptions,
+    JobFailed,
+    ProtocolError,
+)
 from codedgrad.jobs import DescribesParts, VectorLayout, WorkerJob
 
 _log = logging.getLogger("codedgrad")
@@ -85,7 +101,7 @@ class Fleet(ABC):
     ) -> None:
         if open_segments < 1:
             problem = f"open_segments = {open_segments}"
-            raise InvalidScenario(f"{self.name} engine", problem, "1 or more")
+            raise InvalidOptions(f"{self.name} engine", problem, "1 or more")
         self.capabilities = Capabilities(
             interrupts_part=interrupts, rows_per_worker=open_segments
         )
@@ -93,12 +109,17 @@ class Fleet(ABC):
         self._preload = list(preload)
         self._handles: list[WorkerHandle] = []
         self._pending: deque[Event] = deque()
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._planned = 0
         self._clock = Clock()
-        self._step = -1
+        self._step = self._finished = -1  # published last, and ended last
+        self._is_step_open = False
         self._crashes: set[tuple[int, int]] = set()
+        self._reports: dict[int, tuple[int, int, str]] = {}  # of crashes, by worker
         self._deaths = Deaths()
+        self._losses = LostWorkerLog()
+        self._failure: CodedgradError | None = None  # met between two steps
+        self._thread = threading.get_ident()
         self._same = SameJob()
         self._root: object = None
         self._started = False
@@ -175,12 +196,13 @@ class Fleet(ABC):
         """Start the workers and wait until they are ready."""
         if self._handles or not self._is_open:
             raise ProtocolError("an engine is started once")
+        self._thread = threading.get_ident()
         self._faults = FaultPlan() if faults is None else faults
         if delays is None:
             delays = no_delays(workers)
         elif delays.fixed.shape[1] != workers:
             problem = f"has times for {delays.fixed.shape[1]} workers"
-            raise InvalidScenario("delays", problem, f"times for {workers}")
+            raise InvalidOptions("delays", problem, f"times for {workers}")
         self._faults.begin(workers)
         delays = away(self._faults, delays)
         self._layout = layout
@@ -220,11 +242,13 @@ class Fleet(ABC):
         parameters = np.asarray(parameters)
         if parameters.shape != (self._layout.parameters,):
             problem = f"have shape {parameters.shape}"
-            raise InvalidScenario(
-                "parameters", problem, f"({self._layout.parameters},)"
-            )
+            raise InvalidOptions("parameters", problem, f"({self._layout.parameters},)")
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         self._keep(parameters, changed)
         self._step = step
+        self._is_step_open = True
         self._crashes.clear()
         self._deaths.forget_before(step)
         self._rows.begin()
@@ -253,8 +277,10 @@ class Fleet(ABC):
 
     def finish(self, step: int) -> None:
         """Let all workers drop what they have in hand of a step."""
+        self._finished = step
         for handle in self._handles:
             handle.drop(step)
+        self._is_step_open = False
         self._clock.unwatch()
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
@@ -301,6 +327,43 @@ class Fleet(ABC):
         """The process id of every worker; 0 for one that is not there."""
         return tuple(handle.pid for handle in self._handles)
 
+    @property
+    def workers(self) -> WorkerTable:
+        """Where the workers are, and what they do; looking never waits."""
+        self._look()
+        return WorkerTable(map(self._status, self._handles))
+
+    def _status(self, handle: WorkerHandle) -> WorkerStatus:
+        state = self._state(handle)
+        pid = None if state == "ended" else handle.pid or None
+        return WorkerStatus(handle.worker, handle.host, pid, state)
+
+    def _state(self, handle: WorkerHandle) -> str:
+        if not self._is_open:
+            return "ended"
+        if handle.channel is None:
+            return "lost"
+        if not handle.is_up:
+            return "starting"
+        if handle.in_hand is None:
+            return "ready"
+        is_awaited = self._is_step_open and handle.in_hand == self._step
+        return "working" if is_awaited else "late"
+
+    def _look(self) -> None:
+        """Take in what workers have said since the last step ended.
+
+        While a step is open its driver does that. What was found fatal is raised by
+        the next step, where a caller expects it.
+        """
+        is_ours = threading.get_ident() == self._thread
+        if self._is_step_open or not (is_ours and self._started and self._is_open):
+            return
+        try:
+            self._poll(0.0)
+        except CodedgradError as error:
+            self._failure = error
+
     # -- what happens ----------------------------------------------------------------
 
     def _poll(self, timeout: float) -> None:
@@ -345,8 +408,9 @@ class Fleet(ABC):
             case Ready(pid, host, made):
                 if made is not None:
                     self._same.check(worker, host, made)
-                handle.pid, handle.is_up = pid, True
+                handle.pid, handle.host, handle.is_up = pid, host, True
                 if self._started:
+                    self._losses.back(worker, pid, host, self.now())
                     self._pending.append(WorkerJoined(worker, 0.0))
             case Told(step, segment, done, closed):
                 handle.hand.told(step, segment, done, closed)
@@ -355,8 +419,13 @@ class Fleet(ABC):
                 )
             case Sent():
                 self._sent(handle, said)
-            case Left(taken):
+            case Left(taken, abandoned, seconds):
+                held = handle.in_hand
                 handle.left(taken)
+                # Also where the worker's last report was on its way as the step ended:
+                # the record then shows a part in hand, whose end would never be known.
+                if held is not None and (abandoned or held <= self._finished):
+                    self._pending.append(WorkerFreed(held, worker, seconds, 0.0))
                 self._has_sent(handle)
             case Fired(id_):
                 fault = self._faults.note(id_)
@@ -414,7 +483,8 @@ class Fleet(ABC):
             self._crashes.add((step, part))
         if fatal:
             raise JobFailed(where, text)
-        _log.warning("%s: %s", where, text.strip().splitlines()[-1])
+        last_line = text.strip().splitlines()[-1]
+        self._reports[handle.worker] = step, part, last_line  # told with the loss
 
     # -- births and deaths -----------------------------------------------------------
 
@@ -422,10 +492,21 @@ class Fleet(ABC):
         if handle.channel is None:
             return
         self._forget_channel(handle)
-        was_up = handle.is_up
+        was_up, pid = handle.is_up, handle.pid
         worker, life, part = handle.worker, handle.life, handle.hand.part
+        at_step, at_part, crash = self._reports.pop(worker, (-1, -1, ""))
+        moment = self._moment(handle, (at_step, at_part) if at_part >= 0 else part)
         verdict = self._deaths.lost(worker, life, part, handle.is_doomed)
         handle.end(self.now())
+        if self._started:
+            outlook = self._outlook(handle)
+            crash = crash and f"the job raised {crash}"
+            loss = LostWorker(
+                worker, pid, handle.host, moment, outlook, self.now(), crash
+            )
+            self._losses.lost(life, loss)
+            tell = partial(self._losses.explain, worker, life, UNKNOWN)
+            self._plan(LONGEST_WAIT, tell)
         if was_up and self._started:
             self._pending.append(WorkerLost(handle.worker, 0.0))
         elif self._started:
@@ -437,34 +518,41 @@ class Fleet(ABC):
 
     def _died(self, worker: int, life: int, code: int) -> None:
         """Take note of the exit code of a worker, or minus the signal that ended it."""
-        verdict = self._deaths.died(worker, life, code)
-        if verdict is None and code:
-            _log.info("worker %d ended with code %d", worker, code)
-        self._judge(verdict)
+        self._judge(self._deaths.died(worker, life, code))
+
+    def _moment(self, handle: WorkerHandle, part: tuple[int, int] | None) -> str:
+        """Say when a worker was lost, and the part that it computed if it is known."""
+        if not handle.is_up:
+            return "while it was set up"
+        if part is not None:
+            step, number = part
+            return f"in step {step}, part {number}{self._samples(step, number)}"
+        if self._step < 0:
+            return "before the first step"
+        return f"{'in' if self._is_step_open else 'after'} step {self._step}"
+
+    def _outlook(self, handle: WorkerHandle) -> str:
+        """Say what follows the loss of a worker."""
+        if self._faults.stays_away(handle.worker, self._step):
+            return "the fault plan keeps it away"
+        seconds = handle.back_off
+        return "a new process is started" + (f" in {seconds:.2g} s" if seconds else "")
 
     def _judge(self, verdict: DeathVerdict | None) -> None:
-        """Say that a signal has ended a worker; raise if a part is to blame.
+        """Log what has ended a worker; raise if a part is to blame.
 
         Raises:
             JobFailed: If the part has ended as many workers as `deaths` says.
         """
         if verdict is None:
             return
-        name, where = signal_name(verdict.signal), f"worker {verdict.worker}"
-        memory = ""
-        if verdict.signal == signal.SIGKILL:
-            memory = ", as the kernel does to a process when memory runs out"
-        if verdict.part is None:
-            _log.warning("%s was ended by %s%s", where, name, memory)
+        if verdict.part is None or not verdict.killed:
+            self._losses.explain(verdict.worker, verdict.life, _cause(verdict))
             return
+        self._losses.discard(verdict.worker, verdict.life)
+        where, memory = f"worker {verdict.worker}", _memory(verdict)
         step, part = verdict.part
         samples = self._samples(step, part)
-        if not verdict.killed:
-            _log.warning(
-                "%s was ended by %s in step %d, part %d%s%s",
-                where, name, step, part, samples, memory,
-            )  # fmt: skip
-            return
         deaths = ", ".join(
             f"worker {worker} by {signal_name(number)}"
             for worker, number in verdict.killed
@@ -541,6 +629,21 @@ class Fleet(ABC):
                 told = math.inf
                 _log.warning("still waiting for workers %s", what)
 
-    def _plan(self, seconds: float, act: Callable[[], None]) -> None:
+    def _plan(self, seconds: float, act: Callable[[], object]) -> None:
         self._planned += 1
         heapq.heappush(self._agenda, (self.now() + seconds, self._planned, act))
+
+
+def _cause(verdict: DeathVerdict) -> str:
+    """Say what ended a worker."""
+    if verdict.code >= 0:
+        return f"it ended with exit code {verdict.code}"
+    said = f"ended by {signal_name(-verdict.code)}"
+    return f"{said}, on purpose" if verdict.is_intended else said + _memory(verdict)
+
+
+def _memory(verdict: DeathVerdict) -> str:
+    """Return who may have sent a SIGKILL; nothing for any other death."""
+    if verdict.code != -signal.SIGKILL:
+        return ""
+    return ": by kill -9, or by the kernel because memory ran out"

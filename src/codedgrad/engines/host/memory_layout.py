@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from codedgrad.engines.host.changed_stretches import Stale
 from codedgrad.engines.host.shared_memory import Shared, nameless
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.jobs import VectorLayout
 
 OPEN_SEGMENTS = 8
@@ -103,7 +103,7 @@ class MemoryShape(Struct, frozen=True):
             if getattr(made, name) != getattr(self, name):
                 problem = f"its {name} is {getattr(made, name)}"
                 wanted = f"{getattr(self, name)}, as the engine was told"
-                raise InvalidScenario("the job's layout", problem, wanted)
+                raise InvalidJob("the job's layout", problem, wanted)
 
     @property
     def row_bytes(self) -> int:

@@ -27,13 +27,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 import numpy as np
 
-from codedgrad.engines.faults import Fault, Injector
+from codedgrad.engines.faults import Injector
 from codedgrad.engines.host import unpacking
 from codedgrad.engines.host.memory_layout import Memory, WorkerMemory
 from codedgrad.engines.host.nursery_messages import (
@@ -44,6 +45,7 @@ from codedgrad.engines.host.nursery_messages import (
     Signal,
     Spawn,
 )
+from codedgrad.engines.host.process_title import set_title
 from codedgrad.engines.host.same_job import fingerprint_of, host_name
 from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.engines.host.wire import (
@@ -138,7 +140,11 @@ class _Nursery:
         return frame, list(descriptors)
 
     def _prepare(self, prepare: Prepare, descriptors: list[int]) -> None:
+        self._script = prepare.script
+        set_title("nursery", self._script)  # first: imports take seconds
         unpacking.is_going_on = True
+        # Before anything is imported: a module may parse its arguments, as the job may.
+        sys.argv[:] = map(os.fsdecode, prepare.argv)
         try:
             for name in prepare.preload:
                 importlib.import_module(name)
@@ -149,8 +155,7 @@ class _Nursery:
         finally:
             unpacking.is_going_on = False
         self._memory_of = _attached(prepare, descriptors)
-        self._fixed, self._part = prepare.fixed, prepare.part
-        self._interrupts = prepare.interrupts
+        self._prepared = prepare
         gc.collect()
         gc.freeze()  # so that collections in workers do not copy what is shared
         self._say(Born(_threads()))
@@ -175,17 +180,22 @@ class _Nursery:
         self._children[pid] = spawn
 
     def _be_worker(self, spawn: Spawn, line: WorkerLine) -> NoReturn:
-        code = 1
+        code, prepared, number = 1, self._prepared, spawn.worker
         try:
-            code = _work(
-                spawn.worker,
-                self._make,
-                self._memory_of,
-                line,
+            set_title(f"worker {number}", self._script)
+            injector = partial(
+                Injector,
+                number,
                 spawn.faults,
-                np.array(self._fixed[spawn.worker]),
-                np.array(self._part[spawn.worker]),
-                self._interrupts,
+                np.array(prepared.fixed[number]),
+                np.array(prepared.part[number]),
+                stretch=np.array(prepared.stretch[number])
+                if prepared.stretch
+                else None,
+            )
+            interrupts = prepared.interrupts
+            code = _work(
+                number, self._make, self._memory_of, line, injector, interrupts
             )
         finally:
             os._exit(code)  # whatever happened: never back into the nursery's loop
@@ -228,9 +238,7 @@ def _work(
     make: Callable[[], WorkerJob],
     memory_of: Callable[[int], WorkerMemory],
     line: WorkerLine,
-    faults: list[Fault],
-    fixed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    part: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    injector_of: Callable[..., Injector],
     interrupts: bool,
 ) -> int:
     """Be a worker until the root is gone; return the exit code."""
@@ -243,7 +251,7 @@ def _work(
         memory = memory_of(number)
         job = make()
         memory.shape.check(job.layout)
-        injector = Injector(number, faults, fixed, part, say)
+        injector = injector_of(say=say)
         worker = Worker(number, job, memory, say, injector, interrupts)
         say([Ready(os.getpid(), host_name(), fingerprint_of(job))])
         threading.Thread(target=_listen, args=(line, worker), daemon=True).start()

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -66,6 +66,11 @@ def packed(make: Callable[[], Any]) -> bytes:
     return data
 
 
+def script_arguments() -> list[bytes]:
+    """Return `sys.argv` for `Prepare`."""
+    return [os.fsencode(str(argument)) for argument in sys.argv]
+
+
 class Restarts:
     """Decides whether a nursery that has died may be started again.
 
@@ -101,11 +106,14 @@ class Restarts:
 class Children:
     """A nursery process and the workers it has forked.
 
+    Args:
+        environment: Variables for it and its workers; None: those of this process.
+
     Attributes:
         channel: What it says; frames for `notices`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         if unpacking.is_going_on:
             problem = "training was started by a module that the workers import"
             advice = 'calling train under `if __name__ == "__main__":` there'
@@ -120,7 +128,10 @@ class Children:
                     [sys.executable, "-P", "-c", _program(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
+                    env={
+                        **(os.environ if environment is None else environment),
+                        **dict.fromkeys(_ONE_THREAD, "1"),
+                    },
                     start_new_session=True,  # Ctrl-C reaches the root alone
                 )
             except BaseException:

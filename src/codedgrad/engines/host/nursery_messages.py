@@ -12,16 +12,22 @@ class Prepare(Struct, frozen=True, tag=True):
     """Get ready: what to import, what to compute, and the shared memory (a descriptor).
 
     Attributes:
+        script: The program that the root runs, for the titles of processes.
         preload: Modules to import before anything is forked.
         job: A pickled function without arguments that makes the job.
         shape: Of the shared memory.
         fixed: Seconds to sleep before the first part of a step, a list per worker.
         part: Seconds to sleep for every part, a list per worker.
+        stretch: How many times as long every part is to take, a list per worker; empty:
+            as long as it takes.
+        argv: The script's `sys.argv`, which the job may parse, as bytes of the system:
+            an argument need not be text.
         interrupts: Whether that sleep ends when its part is abandoned.
         published: The shape of another memory (a second descriptor), which has the
             parameters; None: they are in the one that has the rows.
     """
 
+    script: str
     preload: list[str]
     job: bytes
     shape: MemoryShape
@@ -29,6 +35,8 @@ class Prepare(Struct, frozen=True, tag=True):
     part: list[list[float]]
     interrupts: bool = False
     published: MemoryShape | None = None
+    stretch: list[list[float]] = []
+    argv: list[bytes] = []
 
 
 class Spawn(Struct, frozen=True, tag=True):

@@ -74,10 +74,13 @@ class Left(Struct, frozen=True, gc=False, tag=True, array_like=True):
     """A worker has nothing in hand, after so many segments in its life.
 
     Until it says so it may be reading the parameters and writing the rows it was
-    given, whatever was dropped meanwhile.
+    given, whatever was dropped meanwhile. `abandoned`: the last part it computed was no
+    longer asked for when it was done. `seconds`: how long that part took.
     """
 
     taken: int
+    abandoned: bool = False
+    seconds: float = 0.0
 
 
 class Fired(Struct, frozen=True, gc=False, tag=True, array_like=True):

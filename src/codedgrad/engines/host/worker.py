@@ -108,6 +108,8 @@ class Worker:
         self._taken = 0  # segments, ever
         self._left = 0  # how many of them were there when last idle
         self._busy = False
+        self._has_abandoned = False  # the last part that was computed
+        self._part_seconds = 0.0  # that it took
 
     def take(self, gives: list[Give]) -> None:
         """Take orders; the other thread goes on with its part."""
@@ -135,6 +137,7 @@ class Worker:
                 computed = self._computed
             add = sum_.merged > 0 and sum_.whole
             out = self._scratch if sum_.merged and not sum_.whole else sum_.out
+            begun = time.monotonic()
             sleep = partial(self._nap, task) if self._interrupts else time.sleep
             self._injector.before_part(task.step, computed, sleep)
             try:
@@ -143,8 +146,9 @@ class Worker:
                 )
             except BaseException as error:  # sys.exit() too
                 raise PartFailed(task) from error
-            self._injector.after_part(task.step, computed + 1)
+            self._injector.after_part(task.step, computed + 1, sleep)
             with self._changed:
+                self._part_seconds = time.monotonic() - begun
                 self._merge(task, sum_)
 
     def _nap(self, task: Task, seconds: float) -> None:
@@ -154,7 +158,8 @@ class Worker:
 
     def _merge(self, task: Task, sum_: _Sum) -> None:
         self._busy = False
-        if task is self._session.task:
+        self._has_abandoned = task is not self._session.task
+        if not self._has_abandoned:
             if sum_.merged and not sum_.whole:
                 np.add(sum_.out, self._scratch, out=sum_.out)
             sum_.merged += 1
@@ -221,7 +226,8 @@ class Worker:
         idle = not self._busy and self._session.task is None
         if idle and self._left != self._taken:
             self._left = self._taken
-            said.append(Left(self._taken))
+            said.append(Left(self._taken, self._has_abandoned, self._part_seconds))
+            self._has_abandoned = False
         if said:
             self._say(said)
             self._injector.after_saying(said, self._asked, self._computed)

@@ -49,6 +49,7 @@ class WorkerHandle:
         is_up: It is ready for orders, and the coordinator thinks so too.
         is_doomed: It was killed on purpose, and its end is not heard of yet.
         pid: Its process id; 0 if not known.
+        host: Where its process is, or its last one was; empty if not known.
         in_hand: The step it has something in hand of; None: it is idle.
         version: Of the parameters that it has in hand.
         hand: The segments that it has not reported as done.
@@ -61,6 +62,7 @@ class WorkerHandle:
         self.is_up = False
         self.is_doomed = False
         self.pid = 0
+        self.host = ""
         self.in_hand: int | None = None
         self.version = -1
         self.hand = InHand()

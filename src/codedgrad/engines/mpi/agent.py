@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from codedgrad.engines.host.changed_stretches import Stretches
 from codedgrad.engines.host.nearby import Where
+from codedgrad.engines.host.process_title import set_title
 from codedgrad.engines.mpi.link import BODY, CARRIED, FETCHED, MpiLink
 from codedgrad.engines.mpi.messages import (
     Alert,
@@ -166,6 +167,7 @@ class Server:
         try:
             self._agent = Agent(setup.tobytes(), number)
             self._agent.wait_also_at(self._bell.fd)
+            set_title(f"agent {number}", self._agent.script)
         except CodedgradError as error:
             self._link.send(_ROOT, Broken(str(error)))
         except Exception:

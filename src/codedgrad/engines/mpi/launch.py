@@ -81,10 +81,10 @@ def _be_root(mpi: Any, world: World) -> NoReturn:
         if not world.is_ending:
             os.write(2, f"error: {_ENDED}\n".encode())  # now: it is killed next
         world.is_ending = True
-        raise KeyboardInterrupt
+        raise SystemExit(_TERMINATED)
 
     signal.signal(signal.SIGTERM, terminate)
-    code = _run(sys.argv[1:], world)
+    code = _run(sys.argv[1:])
     _flush()
     if world.is_ending:
         os._exit(_TERMINATED)
@@ -95,7 +95,7 @@ def _be_root(mpi: Any, world: World) -> NoReturn:
     sys.exit(code)
 
 
-def _run(arguments: list[str], world: World) -> int:
+def _run(arguments: list[str]) -> int:
     """Run a script as Python would; return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, file=sys.stdout if arguments else sys.stderr)
@@ -114,8 +114,7 @@ def _run(arguments: list[str], world: World) -> int:
         _refuse(str(error))
         return _BAD_INPUT
     except KeyboardInterrupt:
-        if not world.is_ending:
-            _print_traceback(arguments[0])
+        _print_traceback(arguments[0])
         return _INTERRUPTED
     except BaseException:
         _print_traceback(arguments[0])

@@ -25,7 +25,7 @@ from codedgrad.engines.ask_process import ask
 from codedgrad.engines.optional_libraries import extra
 from codedgrad.engines.ray.address import JOIN, is_refused, knock, to_try
 from codedgrad.engines.ray.guard import Guard
-from codedgrad.errors import EngineFailed, InvalidScenario
+from codedgrad.errors import EngineFailed, InvalidOptions
 
 _log = logging.getLogger("codedgrad")
 _LOOPBACK = "127.0.0.1"
@@ -47,7 +47,7 @@ def options(resources: Mapping[str, float]) -> dict[str, Any]:
     for name, amount in resources.items():
         if not amount >= 0:
             problem = f"{name} is {amount!r}"
-            raise InvalidScenario("resources_per_worker", problem, "0 or more")
+            raise InvalidOptions("resources_per_worker", problem, "0 or more")
         if name in names:
             told[names[name]] = amount
         else:

@@ -106,6 +106,7 @@ class Agent:
 
     Attributes:
         near: What it shares with the root, or offers to.
+        script: The program that the root runs.
     """
 
     def __init__(self, setup: bytes, number: int) -> None:
@@ -120,6 +121,7 @@ class Agent:
         shape = told.prepare.shape
         shared = Shared(shape.size, shape.least)
         published = Shared.reach(told.published)
+        self.script = told.prepare.script
         self._prepare = told.prepare
         if published is None:
             self._prepare = msgspec.structs.replace(told.prepare, published=None)

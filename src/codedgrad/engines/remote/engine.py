@@ -31,7 +31,7 @@ from codedgrad.engines.host.changed_stretches import Stale
 from codedgrad.engines.host.fleet import Fleet
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, Memory, MemoryShape
 from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.nursery_client import packed
+from codedgrad.engines.host.nursery_client import packed, script_arguments
 from codedgrad.engines.host.nursery_messages import (
     Born,
     Died,
@@ -40,6 +40,7 @@ from codedgrad.engines.host.nursery_messages import (
     Signal,
     Spawn,
 )
+from codedgrad.engines.host.process_title import script_name
 from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.engines.host.wire import Give, Sent
 from codedgrad.engines.host.worker_handle import WorkerHandle
@@ -211,12 +212,15 @@ class Remote(Fleet):
         places, inbox = self.capabilities.rows_per_worker * 2, 2 * workers
         own = MemoryShape.of(self._layout, 1, self.capabilities.rows_per_worker)
         prepare = Prepare(
+            script=script_name(),
             preload=self._preload,
             job=packed(make),
             shape=msgspec.structs.replace(own, rows=places + inbox, versions=2),
             fixed=delays.fixed.T.tolist(),
             part=delays.part(parts).T.tolist(),
             interrupts=self.capabilities.interrupts_part,
+            stretch=[] if delays.stretch is None else delays.stretch.T.tolist(),
+            argv=script_arguments(),
             published=MemoryShape.of(self._layout, workers, 1).published,
         )
         self._prepare = prepare
@@ -479,8 +483,6 @@ class Remote(Fleet):
         if not self._started:
             problem = f"worker {handle.worker} was lost while it was set up: {reason}"
             raise EngineFailed(problem, "looking at its log")
-        comes = "it comes back" if self._transport.restarts else "it does not come back"
-        _log.warning("worker %d is lost (%s); %s", handle.worker, reason, comes)
         self._call_off(handle.worker)  # or what ends would let it in next
         if handle.worker in self._ports:
             self._ports[handle.worker].clear(lambda trip: False)
@@ -490,3 +492,15 @@ class Remote(Fleet):
         if handle.channel is not None:
             handle.channel.close()
             self._hear(handle)
+        cause = f"its agent is gone ({reason})"
+        if not self._losses.explain_all(handle.worker, cause):
+            outlook = self._outlook(handle)
+            _log.warning("worker %d: %s; %s", handle.worker, cause, outlook)
+
+    def _outlook(self, handle: WorkerHandle) -> str:
+        """Say what follows the loss of a worker."""
+        if self._far(handle.worker).has_agent:
+            return super()._outlook(handle)
+        if self._transport.restarts:
+            return "it comes back with a new agent"
+        return "it does not come back"

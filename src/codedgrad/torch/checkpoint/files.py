@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from codedgrad.errors import InvalidCheckpoint, InvalidScenario, OtherVersion
+from codedgrad.errors import InvalidCheckpoint, InvalidOptions, OtherVersion
 from codedgrad.torch.checkpoint.packed import (
     DIGEST,
     KIND,
@@ -181,12 +181,12 @@ class Shelf:
         keep: How many.
 
     Raises:
-        InvalidScenario: If `keep` is below 1.
+        InvalidOptions: If `keep` is below 1.
     """
 
     def __init__(self, folder: Path | str, keep: int = 3) -> None:
         if keep < 1:
-            raise InvalidScenario("checkpoints", f"keep = {keep}", "1 or more")
+            raise InvalidOptions("checkpoints", f"keep = {keep}", "1 or more")
         self.folder = Path(folder)
         self.keep = keep
         self._was_there = self.folder.is_dir()

@@ -13,6 +13,7 @@ from codedgrad.errors import InvalidCheckpoint, InvalidTrace
 from codedgrad.torch.checkpoint import files as checkpoint
 from codedgrad.torch.checkpoint.files import Shelf
 from codedgrad.torch.checkpoint.run_folder import CHECKPOINTS
+from codedgrad.trace.path_hints import did_you_mean
 from codedgrad.trace.runs import (
     MANIFEST,
     Manifest,
@@ -20,6 +21,7 @@ from codedgrad.trace.runs import (
     read_manifest,
 )
 
+_ADVICE = "give the file of a checkpoint, or the folder of a run"
 _KINDS: dict[str, type] = {
     "step": int,
     "epoch": int,
@@ -83,6 +85,9 @@ def load(path: Path | str) -> Checkpoint:
         <All keys matched successfully>
     """
     path = Path(path)
+    if not path.exists():
+        problem = f"does not exist{did_you_mean(path)}; {_ADVICE}"
+        raise InvalidCheckpoint(path, problem)
     path, state = _newest(path) if path.is_dir() else (path, checkpoint.load(path))
     for name, kind in _KINDS.items():
         if not isinstance(state.get(name), kind):
@@ -105,8 +110,7 @@ def _newest(folder: Path) -> tuple[Path, dict[str, Any]]:
             if shelf.steps() == steps:
                 raise  # else its run has replaced what was about to be read
     if newest is None:
-        problem = "has no checkpoint; give the file of one, or the folder of a run"
-        raise InvalidCheckpoint(folder, problem)
+        raise InvalidCheckpoint(folder, f"has no checkpoint; {_ADVICE}")
     step, state = newest
     return shelf.path(step), state
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from typing import Any
 import msgspec
 
 from codedgrad.core import Command, Event, History, Patience, Scheme
-from codedgrad.errors import InvalidScenario, InvalidTrace
+from codedgrad.errors import InvalidFolder, InvalidOptions, InvalidTrace
 from codedgrad.torch.checkpoint.files import Shelf
 from codedgrad.torch.checkpoint.writer import Saver
 from codedgrad.trace import (
@@ -35,6 +36,7 @@ from codedgrad.trace import (
 )
 from codedgrad.trace.files import folder_advice
 from codedgrad.trace.lock import Lock
+from codedgrad.trace.path_hints import did_you_mean
 from codedgrad.trace.runs import (
     MANIFEST,
     STEPS,
@@ -43,8 +45,10 @@ from codedgrad.trace.runs import (
     read_manifest,
 )
 from codedgrad.trace.segments import trouble_with
+from codedgrad.trace.status import LOCK, STATUS
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the run
+_OWN = {CHECKPOINTS, LOCK, MANIFEST, STATUS, STEPS, TRACE}  # that make it a run's
 _log = logging.getLogger("codedgrad")
 _SAME: dict[str, tuple[str, str]] = {  # what the numbers depend on: problem, advice
     "seed": ("has seed {was}, not {now}", "seed={was}"),
@@ -88,7 +92,7 @@ class Checkpoints:
             given = getattr(self, name)
             if given is not None and not given >= least:
                 where = f"checkpoints: {name}"
-                raise InvalidScenario(where, f"is {given}", f"{least} or more")
+                raise InvalidOptions(where, f"is {given}", f"{least} or more")
 
 
 class Folder:
@@ -103,6 +107,7 @@ class Folder:
 
     Attributes:
         path: Where it is.
+        may_resume: Whether `resume` is True or "auto".
         lock: That makes it this root's.
         step: The step to begin with.
         state: As the newest checkpoint has it; None at the beginning.
@@ -118,8 +123,9 @@ class Folder:
         take_over: bool = False,
     ) -> None:
         if resume not in (True, False, "auto"):
-            raise InvalidScenario("resume", f"is {resume!r}", 'True, False or "auto"')
+            raise InvalidOptions("resume", f"is {resume!r}", 'True, False or "auto"')
         self.path = path
+        self.may_resume = bool(resume)
         self._when = checkpoints
         self._shelf = Shelf(path / CHECKPOINTS, checkpoints.keep)
         self.step = 0
@@ -130,13 +136,14 @@ class Folder:
         self._recorder: RunRecorder | None = None
         self._files = ExitStack()
         self._refuse(resume)
+        self._warn_of_other_files()
         self._make()
         self.lock = Lock(path, take_over=take_over)
         with ExitStack() as stack:
             stack.callback(lambda: self.lock.close(self.outcome))
             self._refuse(resume)  # another root may have begun since
             self._clear()
-            if self._has_begun:
+            if self.has_begun:
                 self._look()
             self._saver = Saver(self._shelf, before=self.lock.check)
             self._saver.wrote = None if self.state is None else self.step
@@ -146,15 +153,24 @@ class Folder:
         self._wrote_at = time.monotonic()
 
     def _refuse(self, resume: bool | str) -> None:
-        if self._has_begun and not resume:
+        if self.has_begun and not resume:
             advice = 'resume="auto" to go on with it, or another folder'
-            raise InvalidScenario(f"run_dir {self.path}", "has a run already", advice)
+            raise InvalidFolder(f"run_dir {self.path}", "has a run already", advice)
         if resume is True and not self._shelf.steps():
-            problem = "has no checkpoint to go on from"
-            raise InvalidScenario(f"run_dir {self.path}", problem, 'resume="auto"')
+            if self.has_begun:
+                problem = "has no checkpoint to go on from"
+                advice = 'resume="auto", which begins at step 0'
+            else:
+                is_there = self.path.exists()
+                problem = "has no run to resume" if is_there else "does not exist"
+                # However unlike its name is: a user who resumes has some run in mind.
+                problem += did_you_mean(self.path, _has_checkpoint, close=0.0)
+                advice = "the folder of a run, or resume=False to begin one"
+            raise InvalidFolder(f"run_dir {self.path}", problem, advice)
 
     @property
-    def _has_begun(self) -> bool:
+    def has_begun(self) -> bool:
+        """Whether a step was taken in this folder."""
         return _has_begun(self.path, self._shelf)
 
     def _make(self) -> None:
@@ -162,6 +178,21 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error) from None
+
+    def _warn_of_other_files(self) -> None:
+        """Warn if the folder holds files, and none of them is of a run."""
+        try:
+            names = set(os.listdir(self.path))
+        except OSError:  # it does not exist yet; `_make` says if it cannot be made
+            return
+        if names & _OWN or all(name.startswith(".") for name in names):
+            return
+        _log.warning(
+            "run_dir %s holds other files: the files of the run are written beside "
+            "them; a folder of its own, such as %s, keeps them apart",
+            self.path,
+            self.path / "runs" / "first",
+        )
 
     def _clear(self) -> None:
         """Remove what earlier roots have half written, so that they cannot name it."""
@@ -173,12 +204,7 @@ class Folder:
     def _look(self) -> None:
         """Read the newest checkpoint, and what is run here."""
         newest = self._shelf.newest()
-        if newest is None:
-            problem = (
-                "%s has figures of steps, but no checkpoint: it begins with step 0"
-            )
-            _log.warning(problem, self.path)
-        else:
+        if newest is not None:
             self.step, self.state = newest
         try:
             told = (self.state or {}).get("manifest")
@@ -192,6 +218,12 @@ class Folder:
             _log.warning("%s; the run goes on with what its checkpoint holds", error)
 
     @property
+    def newest(self) -> tuple[int, Path] | None:
+        """The newest checkpoint: how many steps it holds, and its file."""
+        steps = self._shelf.steps()
+        return (steps[-1], self._shelf.path(steps[-1])) if steps else None
+
+    @property
     def parts(self) -> int | None:
         """How many parts a step of the run has; None: no run, or not known."""
         return None if self.before is None else self.before.parts
@@ -200,7 +232,7 @@ class Folder:
         """Return what is run from now on; a run that goes on keeps its beginning.
 
         Raises:
-            InvalidScenario: If the numbers would be those of another run.
+            InvalidFolder: If the numbers would be those of another run.
         """
         before = self.before
         if before is None:
@@ -210,7 +242,7 @@ class Folder:
             if was not in (None, "") and now != "" and was != now:
                 where, said = f"run_dir {self.path}", problem.format(was=was, now=now)
                 advised = f"{advice.format(was=was)}, or another folder"
-                raise InvalidScenario(where, f"the run {said}", advised)
+                raise InvalidFolder(where, f"the run {said}", advised)
         return msgspec.structs.replace(
             manifest,
             created=before.created or manifest.created,
@@ -308,9 +340,9 @@ class Folder:
         self._files.close()
 
 
-def _unwritable(path: Path, error: OSError) -> InvalidScenario:
+def _unwritable(path: Path, error: OSError) -> InvalidFolder:
     problem = f"cannot be written: {error.strerror}"
-    return InvalidScenario(f"run_dir {path}", problem, folder_advice(error))
+    return InvalidFolder(f"run_dir {path}", problem, folder_advice(error))
 
 
 def parts_of(path: Path) -> int | None:
@@ -324,6 +356,10 @@ def parts_of(path: Path) -> int | None:
         return read_manifest(path).parts
     except InvalidTrace:
         return None
+
+
+def _has_checkpoint(path: Path) -> bool:
+    return bool(Shelf(path / CHECKPOINTS).steps())
 
 
 def _has_begun(path: Path, shelf: Shelf) -> bool:

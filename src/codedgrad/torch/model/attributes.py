@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.torch.model.seal import digest, raw
 
 _log = logging.getLogger("codedgrad")
@@ -144,7 +144,7 @@ class Knobs(MutableMapping[str, Any]):
         except KeyError:
             problem = f"{name!r} has no value; there are {sorted(self._values)}"
             advice = f"coded.knobs[{name!r}] = ... before backward()"
-            raise InvalidScenario("knobs", problem, advice) from None
+            raise InvalidJob("knobs", problem, advice) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
@@ -154,7 +154,7 @@ class Knobs(MutableMapping[str, Any]):
         if not isinstance(given, str) or not _is_plain(value):
             problem = f"{name!r} is {type(value).__name__}"
             advice = "numbers, strings, None, tuples of them, or small tensors, by name"
-            raise InvalidScenario("knobs", problem, advice)
+            raise InvalidJob("knobs", problem, advice)
         self._values[name] = value
 
     def __delitem__(self, name: str) -> None:
@@ -326,7 +326,7 @@ class Notes:
         """Write into a stretch of bytes what has changed since the start.
 
         Raises:
-            InvalidScenario: If there is no room for it.
+            InvalidJob: If there is no room for it.
         """
         strange: list[str] = []
         for number, module in enumerate(self._modules):
@@ -351,7 +351,7 @@ class Notes:
         if len(said) > ROOM - _HEAD:
             problem = f"take {len(said):,} bytes"
             advice = f"{ROOM - _HEAD:,} at most: buffers, for what is large"
-            raise InvalidScenario("changed attributes and knobs", problem, advice)
+            raise InvalidJob("changed attributes and knobs", problem, advice)
         framed = len(said).to_bytes(_HEAD, "little") + said
         place[: len(framed)] = torch.frombuffer(bytearray(framed), dtype=torch.uint8)
         self._said = said

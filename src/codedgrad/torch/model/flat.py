@@ -12,9 +12,10 @@ Trainable numbers of a narrower type go into a wider one, and back, without a ch
 a bit; whatever is not trained is of any type, and goes as bytes.
 
 The published vector is cut into **stretches**. The trainable parameters are the first
-one, and every step has new ones. The root digests the memory of all others, and counts
-in `revisions` how often each has changed. Engines move only what has changed, and
-workers load only what they do not have.
+one, and every step has new ones. The root digests the memory of all stretches, and
+counts in `revisions` how often each has changed. Engines move only what has changed,
+and workers load only what they do not have. The digest of the first stretch is not
+needed for that: it tells later whether the model is still what was published.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.torch.model.attributes import ROOM, Notes
 from codedgrad.torch.model.seal import CHUNK, Piece, Seal, digest, digest_of
 from codedgrad.torch.model.state import ModelState
@@ -198,8 +199,8 @@ class Flat:
         changed = {0, *(self._buffers[number] for number in self.state.gather())}
         self.notes.gather(self._notes)
         for number, (start, end) in enumerate(self._bounds):
-            if number == 0 or number in self._buffers[1:]:
-                continue  # new in every step; digested where it lives
+            if number in self._buffers[1:]:
+                continue  # digested where it lives
             now = digest(self._raw[start:end])
             if now != self._digests[number]:
                 self._digests[number] = now
@@ -212,6 +213,17 @@ class Flat:
         found.append((self._table.start, self._raw.size))
         item = self.dtype.itemsize
         return [(start // item, end // item) for start, end in _joined(found)]
+
+    def has_changed(self) -> bool:
+        """Whether a parameter is not what was published, whatever has changed it."""
+        for span in (self.trainable, self.frozen):
+            for tensor, place in span.pairs:
+                is_abroad = tensor.data_ptr() != place.data_ptr()
+                if is_abroad and not torch.equal(tensor.detach().to(place), place):
+                    return True
+        bounds = self._bounds[: self._buffers.start]
+        now = [digest(self._raw[start:end]) for start, end in bounds]
+        return now != self._digests[: self._buffers.start]
 
     def lose_track(self) -> None:
         """Let `gather` return everything the next time: publishing has failed."""
@@ -301,7 +313,7 @@ class Flat:
             add(self._buffers[number], piece)
         return Seal(pieces)
 
-    def _changed(self, start: int, end: int) -> InvalidScenario:
+    def _changed(self, start: int, end: int) -> InvalidJob:
         """Name the parameter that is not what was published, among some bytes."""
         raw, item = self._raw.ctypes.data, self.dtype.itemsize
         for span, each in ((self.trainable, item), (self.frozen, 0)):
@@ -316,10 +328,10 @@ class Flat:
         return _refused("of the model")  # set back in the meantime
 
 
-def _refused(name: str) -> InvalidScenario:
+def _refused(name: str) -> InvalidJob:
     problem = f"changes the parameter {name}, as nn.Embedding(max_norm=...) does"
     advice = "to do that at the root, after optimizer.step()"
-    return InvalidScenario("the forward pass", problem, advice)
+    return InvalidJob("the forward pass", problem, advice)
 
 
 def _aligned(byte: int) -> int:
@@ -350,18 +362,18 @@ def refuse(model: nn.Module) -> None:
     """Raise if there is something in a model that cannot be published or sent."""
     if not any(p.requires_grad for p in model.parameters()):
         problem = "has no parameter with requires_grad"
-        raise InvalidScenario("the model", problem, "one to train")
+        raise InvalidJob("the model", problem, "one to train")
     for name, parameter in model.named_parameters():
         _refuse_lazy(f"the parameter {name}", parameter)
         if parameter.dtype not in _WIDE:
             problem = f"is of type {parameter.dtype}"
             advice = "real parameters of 16, 32 or 64 bits"
-            raise InvalidScenario(f"the parameter {name}", problem, advice)
+            raise InvalidJob(f"the parameter {name}", problem, advice)
     for name, buffer in model.named_buffers():
         _refuse_lazy(f"the buffer {name}", buffer)
         if buffer.requires_grad:
             advice = "an nn.Parameter, if it is to be trained"
-            raise InvalidScenario(f"the buffer {name}", "has requires_grad", advice)
+            raise InvalidJob(f"the buffer {name}", "has requires_grad", advice)
     for name, module in model.named_modules():
         _refuse_sparse(f"the layer {name or 'that is the model'}", module)
     _refuse_overlaps(model)
@@ -370,13 +382,13 @@ def refuse(model: nn.Module) -> None:
 def _refuse_lazy(name: str, tensor: Tensor) -> None:
     if nn.parameter.is_lazy(tensor):
         advice = "a forward pass in the job, after which it has a shape"
-        raise InvalidScenario(name, "is lazy: it has no shape yet", advice)
+        raise InvalidJob(name, "is lazy: it has no shape yet", advice)
 
 
 def _refuse_sparse(name: str, module: nn.Module) -> None:
     if getattr(module, "sparse", False) is True:
         problem = f"({type(module).__name__}) makes sparse gradients"
-        raise InvalidScenario(name, problem, "sparse=False; messages are dense")
+        raise InvalidJob(name, problem, "sparse=False; messages are dense")
 
 
 def _refuse_overlaps(model: nn.Module) -> None:
@@ -397,4 +409,4 @@ def _refuse_overlaps(model: nn.Module) -> None:
         if same and any(isinstance(p[4], nn.Parameter) for p in (before, after)):
             problem = f"shares the memory of {before[3]}, and is not the same tensor"
             advice = "one nn.Parameter in both places"
-            raise InvalidScenario(f"the tensor {after[3]}", problem, advice)
+            raise InvalidJob(f"the tensor {after[3]}", problem, advice)

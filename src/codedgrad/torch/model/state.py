@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.torch.model.seal import Piece, digest_of
 
 RULES = ("mean", "sum", "first")
@@ -71,7 +71,7 @@ class _Home:
         ):
             problem = "is gone, or has another shape, type or device than in the job"
             advice = "to change its numbers only, or register it with persistent=False"
-            raise InvalidScenario(f"the buffer {self.name}", problem, advice)
+            raise InvalidJob(f"the buffer {self.name}", problem, advice)
         return now
 
     @property
@@ -223,13 +223,13 @@ class ModelState:
                 if rule and own.is_complex():
                     problem = "is complex, and cannot be sent along"
                     advice = "its real and imaginary parts as two buffers"
-                    raise InvalidScenario(f"the buffer {name}", problem, advice)
+                    raise InvalidJob(f"the buffer {name}", problem, advice)
                 is_cache = key in module._non_persistent_buffers_set
                 yield _Home(name, module._buffers, key, own, rule, is_cache)
         if unused:
             names = ", ".join(name for name, _ in model.named_buffers()) or "none"
             problem = f"{sorted(unused)[0]!r} is no buffer of the model"
-            raise InvalidScenario("job: buffers", problem, f"one of: {names}")
+            raise InvalidJob("job: buffers", problem, f"one of: {names}")
 
     @property
     def stretches(self) -> list[tuple[int, int]]:
@@ -261,7 +261,7 @@ class ModelState:
             if table.is_other:
                 problem = "was not there when the job was made"
                 advice = "to make it in the job: workers must have it as well"
-                raise InvalidScenario(table.name, problem, advice)
+                raise InvalidJob(table.name, problem, advice)
         for home in self._small:
             if not home.is_replaced:
                 home.place.copy_(home.now)
@@ -293,7 +293,7 @@ class ModelState:
             samples: Of the step.
 
         Raises:
-            InvalidScenario: If a counter has not changed alike in all parts. Nothing
+            InvalidJob: If a counter has not changed alike in all parts. Nothing
                 has changed then.
         """
         found = []
@@ -380,7 +380,7 @@ class ModelState:
             if table.is_other:
                 problem = "is made by the forward pass, which has none at its start"
                 advice = "to make it in the job, or a plain attribute if it is a cache"
-                raise InvalidScenario(table.name, problem, advice)
+                raise InvalidJob(table.name, problem, advice)
         for home in self._homes:
             if home.rule or home.buffers.get(home.key) is home.own or home.is_replaced:
                 continue
@@ -397,20 +397,20 @@ class ModelState:
                 module.training = mode
 
 
-def _refused(name: str) -> InvalidScenario:
+def _refused(name: str) -> InvalidJob:
     problem = "is changed by the forward pass, and how parts add up is not known"
     advice = (
         f'Job(buffers={{"{name}": rule}}) with "sum" for sums over the batch, "mean" '
         'for averages, "first" for the change of one part (docs/torch.md)'
     )
-    return InvalidScenario(f"the buffer {name}", problem, advice)
+    return InvalidJob(f"the buffer {name}", problem, advice)
 
 
 def _checked(rules: Mapping[str, str]) -> set[str]:
     for pattern, rule in rules.items():
         if rule not in RULES:
             problem = f"the rule of {pattern!r} is {rule!r}"
-            raise InvalidScenario("job: buffers", problem, '"mean", "sum" or "first"')
+            raise InvalidJob("job: buffers", problem, '"mean", "sum" or "first"')
     return set(rules)
 
 
@@ -443,7 +443,7 @@ def _finite(home: _Home, change: Tensor, factor: float) -> Tensor:
     """Return a change that can be multiplied and added up.
 
     Raises:
-        InvalidScenario: If it cannot, because the buffer was not finite before. What
+        InvalidJob: If it cannot, because the buffer was not finite before. What
             is not finite afterwards is a model that has diverged, and comes out so.
     """
     if not factor:
@@ -455,7 +455,7 @@ def _finite(home: _Home, change: Tensor, factor: float) -> Tensor:
     if not (before.isfinite() | same).all():
         problem = "changes from a value that is not finite"
         advice = "to begin with a finite number: such changes cannot be added up"
-        raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+        raise InvalidJob(f"the buffer {home.name}", problem, advice)
     return torch.where(same, torch.zeros_like(change), change)
 
 
@@ -472,7 +472,7 @@ def _limbs(home: _Home, change: Tensor) -> Tensor:
     if (rest.abs() > _BASE).any():
         problem = f"changes by {change.abs().max().item():,} in a part"
         advice = f"{_BASE**_LIMBS:,} at most, so that it can be added up exactly"
-        raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+        raise InvalidJob(f"the buffer {home.name}", problem, advice)
     if home.rule == "mean":
         return torch.cat([*limbs, rest, _mark(change)])
     return torch.cat([*limbs, rest])
@@ -491,7 +491,7 @@ def _joined(home: _Home, by: Tensor) -> Tensor:
     """Return the whole numbers that limbs make, which may be sums or means of some.
 
     Raises:
-        InvalidScenario: If they are means, and parts have not changed alike.
+        InvalidJob: If they are means, and parts have not changed alike.
     """
     size = home.own.numel()
     limbs = torch.split(by[: _LIMBS * size].round().long(), size)
@@ -499,7 +499,7 @@ def _joined(home: _Home, by: Tensor) -> Tensor:
     if home.rule == "mean" and abs(float(by[-1] - _mark(change))) > _ALIKE:
         problem = "counts, and not alike in all parts of a step"
         advice = f'Job(buffers={{"{home.name}": "sum"}}), or "first"'
-        raise InvalidScenario(f"the buffer {home.name}", problem, advice)
+        raise InvalidJob(f"the buffer {home.name}", problem, advice)
     return change
 
 

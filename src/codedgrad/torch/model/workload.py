@@ -10,6 +10,7 @@ user's that are not linear would see it.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -23,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from codedgrad.errors import InvalidScenario
+from codedgrad.errors import InvalidJob
 from codedgrad.jobs import Fingerprint, VectorLayout
 from codedgrad.torch.data import Batches, Parts
 from codedgrad.torch.job import Job
@@ -37,6 +38,7 @@ _KEPT = 64  # rows whose views are kept
 _LISTED = 100  # samples of a part that a message names
 _CHECKED = 8  # samples by which workers compare their data
 _NUMBERS = 1024  # of every tensor, by which initial parameters are compared
+_MAKER = "a function that returns a Job, such as `def job(): return Job(...)`"
 _ADVICE = (
     "let every worker see the same files in the same order (sort directory listings), "
     "and seed what the job draws; or give the Job verify_data=False, if samples are "
@@ -53,15 +55,41 @@ def workload(make: Callable[[], Job], parts: int, seed: int) -> Workload:
     What the job draws is the same everywhere: whatever it makes up, data too. A model
     that the root of this process has already is left to it: a copy is worked with.
     """
+    job = make_job(make, seed)
+    if job.model in in_training:
+        job = replace(job, model=copy.deepcopy(job.model))
+    return Workload(job, parts, seed)
+
+
+def make_job(make: Callable[[], Job], seed: int) -> Job:
+    """Make a job with the generators seeded as they are everywhere.
+
+    Raises:
+        InvalidJob: If it is not made by a function without arguments.
+    """
+    _check_maker(make)
     with quietly():
         seed_everything(seed)
         job: object = make()
     if not isinstance(job, Job):
-        problem = f"made {type(job).__name__}"
-        raise InvalidScenario("the job", problem, "a function that returns a Job")
-    if job.model in in_training:
-        job = replace(job, model=copy.deepcopy(job.model))
-    return Workload(job, parts, seed)
+        raise InvalidJob("the job", f"made {type(job).__name__}", _MAKER)
+    return job
+
+
+def _check_maker(make: object) -> None:
+    # A module is callable, but with a batch, and what it returns is never a Job.
+    if isinstance(make, Job | nn.Module) or not callable(make):
+        problem = f"is {type(make).__name__}, and every worker must make its own"
+        raise InvalidJob("the job", problem, _MAKER)
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):  # some callables of C code have none
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        problem = f"is called without arguments: {error}"
+        raise InvalidJob("the job", problem, _MAKER) from None
 
 
 class Workload:
@@ -232,7 +260,7 @@ class Workload:
         epoch = step // self.parts.steps_per_epoch
         self._batches.set_epoch(epoch)
         given = {"step": step, "epoch": epoch, "knobs": self.flat.notes.knobs}
-        batch = _to(self._batches(indices), job.device)
+        batch = to_device(self._batches(indices), job.device)
         narrow = torch.autocast(
             torch.device(job.device).type,
             dtype=job.autocast,
@@ -243,7 +271,7 @@ class Workload:
         if set(loss.metrics) != set(self.metrics):
             problem = f"returned the metrics {sorted(loss.metrics)}"
             advice = f"metrics={sorted(loss.metrics)} in the Job"
-            raise InvalidScenario("the loss", problem, advice)
+            raise InvalidJob("the loss", problem, advice)
         return loss
 
     @contextmanager
@@ -263,7 +291,7 @@ class Workload:
         if any(p.grad is not None for p in self.flat.trainable.tensors):
             problem = "has put gradients into parameters"
             advice = "to leave backward() to codedgrad; torch.autograd.grad() is fine"
-            raise InvalidScenario("the loss", problem, advice)
+            raise InvalidJob("the loss", problem, advice)
         self._hook()
         self._used[:] = 0
         rows = self._views(out)
@@ -308,7 +336,7 @@ class Workload:
             return  # somebody else's backward
         if parameter.grad is None:
             problem = "has taken the gradient of a parameter away"
-            raise InvalidScenario("a hook", problem, "to leave p.grad where it is")
+            raise InvalidJob("a hook", problem, "to leave p.grad where it is")
         coefficient, rows, add = self._encoded
         row = rows[number]
         gradient = parameter.grad.to(row.device, row.dtype)
@@ -355,27 +383,27 @@ def _normalises(model: nn.Module) -> bool:
     return any(isinstance(module, norms) for module in model.modules())
 
 
-def _to(batch: Any, device: str) -> Any:
+def to_device(batch: Any, device: str) -> Any:
     """Move the tensors of a batch to a device; containers keep their types."""
     if device == "cpu":
         return batch
     if callable(getattr(batch, "to", None)):  # a tensor, a PackedSequence
         return batch.to(device)
     if isinstance(batch, Mapping):
-        moved = {key: _to(value, device) for key, value in batch.items()}
+        moved = {key: to_device(value, device) for key, value in batch.items()}
         if not isinstance(batch, MutableMapping):
             return moved
         mapping = copy.copy(batch)  # not made anew: a defaultdict is more than items
         mapping.update(moved)
         return mapping
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a namedtuple
-        return type(batch)(*(_to(value, device) for value in batch))
+        return type(batch)(*(to_device(value, device) for value in batch))
     if isinstance(batch, tuple | list):
-        return type(batch)(_to(value, device) for value in batch)
+        return type(batch)(to_device(value, device) for value in batch)
     if is_dataclass(batch) and not isinstance(batch, type):
         like = copy.copy(batch)  # not made anew: __init__ may take something else
         for field in fields(batch):
-            value = _to(getattr(batch, field.name), device)
+            value = to_device(getattr(batch, field.name), device)
             object.__setattr__(like, field.name, value)  # it may be frozen
         return like
     return batch

@@ -24,6 +24,7 @@ from codedgrad.view.page.panels import (
 from codedgrad.view.subjects import Floats, Subject
 from codedgrad.view.summaries import number_text, summary
 
+_ESTIMATE = "#d97706"
 _WIDE = 10.0  # from here on, longest over shortest, an axis begins logarithmic
 _SCORES = 8  # curves of things logged, at most
 _WASTED = "#e08a1e"
@@ -38,7 +39,7 @@ def time_per_step(subjects: Sequence[Subject]) -> Section | None:
     keys = [Key(s.title, (colour,), "line") for s, colour in some]
     alone = len(subjects) == 1 and not subjects[0].waits_for_all
     if alone:
-        keys += _bounds(subjects[0], data)
+        keys += _estimate(subjects[0], data)
     for subject, colour in some:
         data += _curve(subject, colour)
     shortest, longest = span([subject.seconds for subject, _ in some])
@@ -48,11 +49,11 @@ def time_per_step(subjects: Sequence[Subject]) -> Section | None:
         "hovermode": "closest",
     }
     panel = Panel(data, layout, height=360, is_log=longest / shortest > _WIDE)
-    caption = "Lower is faster; a peak is a step that had to wait for somebody."
+    caption = "Lower is faster; a peak is a step that had to wait for a worker."
     if alone:
         caption += (
-            " Waiting for all was not measured here: the dotted line is a lower bound "
-            "from what was seen, the dashed line an estimate."
+            " Waiting for all was not measured here: the dashed line is an estimate, "
+            "the band its range."
         )
     if any(len(subject.reports) > MOST for subject, _ in some):
         caption += " Long runs are shown as means over bins of steps, with the range."
@@ -82,7 +83,14 @@ def _curve(subject: Subject, colour: str) -> list[dict[str, Any]]:
         return [curve]
     low = numbers(float(seconds[cut].min()) for cut in cuts)
     high = numbers(float(seconds[cut].max()) for cut in cuts)
-    band = {
+    return [_band(x, low, high, colour), curve]
+
+
+def _band(
+    x: list[int], low: list[float | None], high: list[float | None], colour: str
+) -> dict[str, Any]:
+    """Return the area between two curves."""
+    return {
         "type": "scatter",
         "mode": "lines",
         "x": [*x, *reversed(x)],
@@ -92,34 +100,33 @@ def _curve(subject: Subject, colour: str) -> list[dict[str, Any]]:
         "opacity": 0.25,
         "hoverinfo": "skip",
     }
-    return [band, curve]
 
 
-def _bounds(subject: Subject, data: list[dict[str, Any]]) -> list[Key]:
-    """Add the curves of what waiting for all would have taken."""
+def _estimate(subject: Subject, data: list[dict[str, Any]]) -> list[Key]:
+    """Add what waiting for all would have taken: a curve, and its range as a band."""
     cuts = bins(len(subject.reports))
     x = [int(subject.steps[cut][0]) for cut in cuts]
     waiting = [report.waiting for report in subject.reports]
-    for name, values, colour, dash in (
-        ("estimate", [w.estimate for w in waiting], "#e0a458", "dash"),
-        ("at least", [w.at_least for w in waiting], "#b45f06", "dot"),
-    ):
-        told = "waiting for all, " + name
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": told,
-                "x": x,
-                "y": numbers(means(np.array(values), cuts)),
-                "line": {"color": colour, "width": 1.6, "dash": dash},
-                "hovertemplate": f"step %{{x}}: {told} %{{y:.3g}} s<extra></extra>",
-            }
+    low, high, mean = (
+        numbers(means(np.array(values), cuts))
+        for values in (
+            [w.low for w in waiting],
+            [w.high for w in waiting],
+            [w.estimate for w in waiting],
         )
-    return [
-        Key("waiting for all, at least (lower bound)", ("#b45f06",), "dots"),
-        Key("waiting for all, estimate", ("#e0a458",), "dashes"),
-    ]
+    )
+    told = "waiting for all, estimate"
+    curve = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": told,
+        "x": x,
+        "y": mean,
+        "line": {"color": _ESTIMATE, "width": 1.6, "dash": "dash"},
+        "hovertemplate": f"step %{{x}}: {told} %{{y:.3g}} s<extra></extra>",
+    }
+    data += [_band(x, low, high, _ESTIMATE), curve]
+    return [Key("waiting for all, estimate and range", (_ESTIMATE,), "dashes")]
 
 
 # -- loss and scores -----------------------------------------------------------------

@@ -18,7 +18,7 @@ from string import Template
 from typing import Any
 
 import codedgrad
-from codedgrad.errors import InvalidOption
+from codedgrad.errors import InvalidOptions
 from codedgrad.view.comparison import percent
 from codedgrad.view.page.curves import learning, time_per_step, work_per_step
 from codedgrad.view.page.panels import Key, Panel, Section, colours
@@ -42,7 +42,7 @@ def page(subjects: Sequence[Subject], title: str = "") -> str:
         title: What stands at the top; by default the names of the runs.
 
     Raises:
-        InvalidOption: If plotly is not installed.
+        InvalidOptions: If plotly is not installed.
     """
     library, script = _plotly(), _resource("page.js")
     made = (
@@ -86,8 +86,9 @@ def _plotly() -> str:
     try:
         offline = importlib.import_module("plotly.offline")
     except ImportError:
-        problem = "a report needs plotly, which is not installed"
-        raise InvalidOption(problem, 'pip install "codedgrad[report]"') from None
+        problem = "needs plotly, which is not installed"
+        advice = 'pip install "codedgrad[report]"'
+        raise InvalidOptions("a report", problem, advice) from None
     source: str = offline.get_plotlyjs()
     return source.replace("</script", "<\\/script").replace("\r", "")
 
@@ -210,18 +211,25 @@ def _bars(subjects: Sequence[Subject]) -> str:
     """Return mean steps as bars; what was not measured is hatched, and says so."""
     figures = [summary(subject) for subject in subjects]
     rows = [
-        (f.title, f"mean of {f.steps - f.gave_up} steps", f.mean_seconds, colour)
-        for f, colour in zip(figures, colours(subjects), strict=True)
+        (f.title, _basis(subject, f), f.mean_seconds, colour)
+        for subject, f, colour in zip(subjects, figures, colours(subjects), strict=True)
         if f.steps > f.gave_up
     ]
     if len(subjects) == 1 and rows and not figures[0].waited_for_all:
-        least, guess = figures[0].waiting_at_least, figures[0].waiting_estimate
-        rows.append(("waiting for all, at least", "a lower bound", least, ""))
-        kind = "an estimate, too low" if figures[0].never_finished else "an estimate"
-        rows.append(("waiting for all", kind, guess, ""))
+        name, small, _, colour = rows[0]
+        small = f"mean of {figures[0].steps - figures[0].gave_up} steps"
+        rows = [(name, small, figures[0].step_seconds, colour)]
+        told = f"an estimate, {_range(figures[0])}"
+        rows.append(("waiting for all", told, figures[0].waiting_estimate, ""))
     longest = max((row[2] for row in rows), default=0.0) or 1.0
     shown = "\n".join(_bar(*row, longest) for row in rows)
     return f'<div class="bars">\n{shown}\n</div>' if rows else ""
+
+
+def _basis(subject: Subject, figures: Summary) -> str:
+    """Say what a mean is over; what was logged has more in it than the trace."""
+    steps = f"mean of {figures.steps - figures.gave_up} steps"
+    return f"{steps}, publishing and decoding included" if subject.lines else steps
 
 
 def _bar(name: str, small: str, seconds: float, colour: str, longest: float) -> str:
@@ -233,6 +241,10 @@ def _bar(name: str, small: str, seconds: float, colour: str, longest: float) -> 
         f'background:{fill}"></div>'
         f'<div class="value">{seconds_text(seconds)}</div></div>'
     )
+
+
+_OF_RECORDINGS = ("mean step", "median step", "99th percentile")
+"""The facts that a matrix of seconds has; it knows of no messages and no parts."""
 
 
 # -- facts ---------------------------------------------------------------------------
@@ -266,7 +278,7 @@ def _told(subject: Subject, figures: Summary) -> dict[str, str]:
     told = {
         "scheme": subject.scheme,
         "workers": str(n),
-        "parts": str(subject.parts),
+        "parts": "" if subject.kind == "recording" else str(subject.parts),
         "steps": f"{figures.steps}{gave_up}" if figures.steps else "none has ended yet",
     }
     if whole:
@@ -275,15 +287,22 @@ def _told(subject: Subject, figures: Summary) -> dict[str, str]:
     return told | subject.facts | {"from": subject.where}
 
 
+def _range(figures: Summary) -> str:
+    low, high = number_text(figures.waiting_low), seconds_text(figures.waiting_high)
+    return f"{low} to {high}"
+
+
 def _measured(subject: Subject, figures: Summary) -> dict[str, str]:
     n, parts = figures.workers, figures.parts
     waited = figures.waited_for_all
     told = {
         "mean step": seconds_text(figures.mean_seconds),
+        "of that to its decision": seconds_text(figures.step_seconds),
         "median step": seconds_text(figures.p50_seconds),
         "99th percentile": seconds_text(figures.p99_seconds),
-        "waiting for all, at least": seconds_text(figures.waiting_at_least),
         "waiting for all, estimate": seconds_text(figures.waiting_estimate),
+        "its range": _range(figures),
+        "saved per step": seconds_text(figures.saved),
         "heard per step": f"{figures.heard:.1f} of {n}",
         "late per step": f"{figures.late:.1f}",
         "lost per step": f"{figures.lost:.1f}",
@@ -293,15 +312,11 @@ def _measured(subject: Subject, figures: Summary) -> dict[str, str]:
         "of those not needed": f"{figures.wasted:.1f}",
         "messages per step": f"{figures.messages:.1f}",
     }
-    if figures.never_finished:
-        told["waiting for all, estimate"] += ", too low"
-        told["never finished"] = "worker " + ", ".join(figures.never_finished[:20])
     if waited:
-        for name in ("waiting for all, at least", "waiting for all, estimate"):
-            told[name] = "it waited, see mean step"
+        told["waiting for all, estimate"] = "it waited, see mean step"
+        del told["its range"], told["saved per step"]
     if subject.kind == "recording":
-        for name in ("parts computed per step", "of those not needed", "exact sums"):
-            del told[name]
+        told = {name: text for name, text in told.items() if name in _OF_RECORDINGS}
     if figures.loss == figures.loss:
         told["final loss"] = number_text(figures.loss)
     for name, value in figures.scores.items():

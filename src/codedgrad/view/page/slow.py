@@ -1,4 +1,4 @@
-"""Who was slow, as a section of the page; where nobody was there is none."""
+"""Which workers were slow, as a section of the page."""
 
 from __future__ import annotations
 
@@ -36,9 +36,16 @@ def _paces(subject: Subject) -> SecondsByStep:
 
 
 def who_was_slow(subjects: Sequence[Subject]) -> str:
-    """Return the section as HTML; empty if nobody was slow in any of them."""
+    """Return the section as HTML; empty if no worker was slow in any run.
+
+    A recording has little else to tell, so its section also says that none was slow.
+    """
     found = [(each, slowness_of(each)) for each in subjects if each.reports]
-    some = [(subject, told) for subject, told in found if told.verdicts]
+    some = [
+        (subject, told)
+        for subject, told in found
+        if told.verdicts or subject.kind == "recording"
+    ]
     if not some:
         return ""
     tables = "\n".join(
@@ -59,8 +66,11 @@ def _table(found: Slowness, title: str) -> str:
     more = f"{len(listed) - _ROWS} more are slow" if len(listed) > _ROWS else ""
     notes = [*said(found)[:_SAID], more, rest(found), *found.doubts]
     told = " ".join(_sentence(note) for note in notes if note)
+    caption = f'{heading}<p class="caption">{html.escape(told)}</p>'
+    if not listed:
+        return caption
     return (
-        f'{heading}<p class="caption">{html.escape(told)}</p>\n<div class="scroll">\n'
+        f'{caption}\n<div class="scroll">\n'
         f'<table class="slow">\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     )

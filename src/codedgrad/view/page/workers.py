@@ -38,9 +38,13 @@ def answers(subjects: Sequence[Subject]) -> Section | None:
     maps = [_Map(subject, _CELLS // len(some), limits) for subject in some]
     panels = [each.panel(heading=len(subjects) > 1) for each in maps]
     caption = (
-        "A row that stays dark, or orange, is a slow worker; a column is a slow step. "
-        "A late worker was cut off: it would have taken at least as long as shown."
+        "A row that stays dark, or orange, is a slow worker; a column is a slow step."
     )
+    if any((subject.fates == Fate.LATE).any() for subject in some):
+        caption += (
+            " A late worker is shown with what an equal share of the parts would have "
+            "taken it, or at least so much where it was cut off."
+        )
     binned = {each.size for each in maps if each.size > 1}
     if binned:
         caption += (
@@ -64,7 +68,6 @@ def _crowd(subject: Subject) -> Subject:
         answers=subject.answers[:, keep],
         is_bound=subject.is_bound[:, keep],
         fates=subject.fates[:, keep],
-        has_finished=subject.has_finished[keep],
         losses=tuple(
             (row, int(np.searchsorted(keep, worker)))
             for row, worker in subject.losses
@@ -84,7 +87,7 @@ def _keys(some: Sequence[Subject], limits: tuple[float, float]) -> list[Key]:
     low, high = map(seconds_text, limits)
     keys = [Key(f"heard after {low} to {high}", _HEARD)]
     if Fate.LATE in seen:
-        keys.append(Key("late: at least, darker is longer", _LATE))
+        keys.append(Key("late, darker is longer", _LATE))
     keys += [Key(_WORDS[f], (c,)) for f, c in _ONE.items() if f in seen]
     if any(subject.losses for subject in some):
         keys.append(Key("lost just then", (_ONE[Fate.LOST],), "cross"))
@@ -171,7 +174,7 @@ class _Map:
         scale = _HEARD if fate == Fate.HEARD else _LATE
         if fate == Fate.HEARD:
             return [self._timed(here, scale, "heard after %{customdata:.3g} s")]
-        told = "late: %{customdata:.3g} s, after the step had ended"
+        told = "late: about %{customdata:.3g} s for its share"
         cut = "late: cut off after %{customdata:.3g} s, at least that long"
         both = ((here & ~self.is_bound, told), (here & self.is_bound, cut))
         return [
@@ -237,7 +240,8 @@ def _typical(
 
 def shares(subjects: Sequence[Subject]) -> Section | None:
     """Return the stacked bars: the share of steps each worker was heard, late, lost."""
-    some = [_crowd(subject) for subject in subjects if subject.reports]
+    told = [s for s in subjects if s.reports and s.kind != "recording"]
+    some = [_crowd(subject) for subject in told]  # a recording says nothing of that
     if not some:
         return None
     panels = [_share_panel(subject, len(subjects) > 1) for subject in some]

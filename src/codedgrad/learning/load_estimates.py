@@ -1,0 +1,142 @@
+"""What an equal share of the parts would have taken: an estimate that may change.
+
+`codedgrad.learning.waiting` says what is estimated, and makes these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codedgrad.learning.savings import Waiting, WorkerLoad
+
+_DOUBT = 2.0  # observations that the range adds at either end; a guess
+_NEIGHBOUR = 2.0  # observations that a worker's own slow part before or after is worth
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPartEvidence:
+    """What workers did after a slow part: the r seen, weighed by how slow it was.
+
+    The weights are the squares of what the parts took too long, in usual parts: small
+    hiccups, which are pauses as a rule, are many, and must not outvote a slow machine.
+
+    Attributes:
+        total: The weighted sum of the r seen.
+        weight: The sum of the weights.
+        count: How many there are.
+    """
+
+    total: float = 0.0
+    weight: float = 0.0
+    count: int = 0
+
+    def plus(self, stays: float, weight: float) -> SlowPartEvidence:
+        """Return the evidence with one more observation."""
+        total = self.total + weight * stays
+        return SlowPartEvidence(total, self.weight + weight, self.count + 1)
+
+    def mean(self, stays: float = 0.0, times: float = 0.0) -> float:
+        """Return the mean r, with some more observations of the usual weight.
+
+        Args:
+            stays: The r of each of these.
+            times: How many.
+        """
+        more = times * (self.weight / self.count if self.count else 1.0)
+        weight = self.weight + more
+        return (self.total + more * stays) / weight if weight else 0.0
+
+
+@dataclass(slots=True)
+class EstimatedLoad:
+    """What the uncoded load would have taken a worker: `seconds` + r `more`.
+
+    Attributes:
+        seconds: If its slow part was a pause.
+        more: What it would have taken more if its other parts had been as slow.
+        before: How slow its last part before this step was, as a share of this one.
+        after: The same of its next part; 0 until that is seen.
+        floor: r, as other parts of the same step have shown.
+        is_begun: Whether it began in this step. If not, it was at a part of an earlier
+            step all the time, and only `after` says whether it would have been slow;
+            until that is seen, `before`.
+        is_settled: Whether its next part was seen.
+        scatter: Half the range that comes from the scatter of its parts, seconds.
+        message: Seconds of its message.
+        is_bound: Whether it was not seen to finish the part in hand.
+        is_seen: Whether it finished a part in this step, or had one in hand.
+    """
+
+    seconds: float
+    more: float = 0.0
+    before: float = 0.0
+    after: float = 0.0
+    floor: float = 0.0
+    is_begun: bool = True
+    is_settled: bool = False
+    scatter: float = 0.0
+    message: float = 0.0
+    is_bound: bool = False
+    is_seen: bool = True
+
+    def at(self, evidence: SlowPartEvidence, doubt: float | None = None) -> float:
+        """Return the seconds, given what workers in general do after a slow part.
+
+        A neighbouring part of this worker that was slow too counts as two observations;
+        two such neighbours decide. A neighbour that was normal says little: slowness
+        often begins and ends with a step.
+
+        Args:
+            evidence: What workers showed.
+            doubt: What two more observations say, at an end of the range; or None.
+        """
+        if not self.more:
+            return self.seconds + self.message
+        near = max(self.before, self.after)
+        if not self.is_begun:
+            near = self.after if self.is_settled else self.before
+        said, times = _NEIGHBOUR * near * near, _NEIGHBOUR * near
+        if doubt is not None:
+            said, times = said + _DOUBT * doubt, times + _DOUBT
+        stays = evidence.mean(said / times, times) if times else evidence.mean()
+        if self.is_begun:
+            stays = max(stays, self.floor, min(self.before, self.after))
+        else:
+            stays *= near
+        return self.seconds + stays * self.more + self.message
+
+    def told(self, evidence: SlowPartEvidence) -> WorkerLoad:
+        """Return the load as it is shown to others."""
+        seconds = self.at(evidence)
+        return WorkerLoad(seconds, self.message, self.is_bound, self.is_seen)
+
+
+@dataclass(slots=True)
+class EstimatedStep:
+    """A step that gave a sum: the load of every worker; None for one that was away."""
+
+    number: int
+    seconds: float
+    loads: list[EstimatedLoad | None]
+    is_short: bool = False  # its parts were far smaller than usual
+    evidence: SlowPartEvidence | None = None  # once its estimate changes no more
+    made: tuple[SlowPartEvidence, Waiting] | None = None  # until a load changes
+
+    def waiting(self, evidence: SlowPartEvidence) -> Waiting:
+        """Return what waiting for all would have taken in this step."""
+        shown = self.evidence or evidence
+        if self.made is None or self.made[0] is not shown:
+            self.made = shown, self._make(shown)
+        return self.made[1]
+
+    def _make(self, shown: SlowPartEvidence) -> Waiting:
+        loads = [load for load in self.loads if load is not None]
+        if not loads:  # every worker was away
+            return Waiting(self.seconds, self.seconds, self.seconds)
+        slowest = max(loads, key=lambda load: load.at(shown))
+        return Waiting(
+            slowest.at(shown),
+            max(load.at(shown, doubt=0.0) - load.scatter for load in loads),
+            max(load.at(shown, doubt=1.0) + load.scatter for load in loads),
+            slowest.is_bound,
+        )
