@@ -339,12 +339,13 @@ def test_a_run_may_be_killed_many_times(whole: Whole, tmp_path: Path) -> None:
 
 
 def test_workers_that_were_lost_are_there_again(whole: Whole, tmp_path: Path) -> None:
-    """The last word of an earlier life is that worker 1 is lost."""
+    """The last that the checkpoint of an earlier life says of worker 1 is its loss."""
     folder = whole.photos.print("begun", 5, tmp_path)
     state = checkpoint.load(newest_file(folder))
-    lines = zlib.decompress(bytes(state["learnt"]["lines"]))
-    lost = Entry(WorkerLost(1, state["seconds"]), ())
-    changed = zlib.compress(lines + msgspec.json.encode(lost) + b"\n")
+    *before, end = zlib.decompress(bytes(state["learnt"]["lines"])).splitlines()
+    at = msgspec.json.decode(end, type=Entry).event.at
+    lost = msgspec.json.encode(Entry(WorkerLost(1, at), ()))
+    changed = zlib.compress(b"\n".join([*before, lost, end, b""]))
     state["learnt"]["lines"] = np.frombuffer(changed, np.uint8)
     checkpoint.save(newest_file(folder), state)
     train(folder)
@@ -356,6 +357,24 @@ def test_workers_that_were_lost_are_there_again(whole: Whole, tmp_path: Path) ->
     following = events[events.index(joined[0]) + 1]
     assert is_start(following)
     assert following.step == 4
+
+
+def test_a_worker_lost_right_after_a_checkpoint_is_there_again(tmp_path: Path) -> None:
+    engine, options = Local(), {"scheme": "fractional(1)", "workers": 4}
+
+    def lose(moment: str, step: int) -> None:
+        if (moment, step) == ("begun", EVERY):  # the checkpoint is of this step
+            os.kill(engine.pids[0], signal.SIGKILL)
+            wait_for(lambda: engine.workers[0].state == "lost")
+        if (moment, step) == ("is done", EVERY + 1):
+            copy(tmp_path / "run", tmp_path / "killed")
+
+    train(tmp_path / "run", engine=engine, look=lose, **options)
+    lost = [e.event for e in read_run(tmp_path / "run").trace.entries]
+    assert [e.worker for e in lost if isinstance(e, WorkerLost)] == [0]
+    train(tmp_path / "killed", engine=Local(), **options)
+    check_record(tmp_path / "killed", scheme="fractional(1)")
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "run")
 
 
 @pytest.mark.parametrize("scheme", ["fractional(2)", "cyclic(1)", "clustered(1, 2)"])

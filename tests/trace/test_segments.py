@@ -74,6 +74,11 @@ class Life:
         asked = self.step, segment.worker, order.message
         self.feed(MessageArrived(*asked, cuts, self.now))
 
+    def whole(self, steps: int) -> list[Entry]:
+        """Return what happened until that many steps had ended."""
+        ends = [number for number, e in enumerate(self.entries) if e.ends_step]
+        return self.entries[: ends[steps - 1] + 1]
+
     @property
     def lost(self) -> set[int]:
         return {w for w, alive in enumerate(self.coordinator.alive) if not alive}
@@ -123,8 +128,27 @@ def test_what_a_life_did_after_the_checkpoint_of_the_next_is_left_out(
     trace = read_segments(tmp_path)
     assert steps_of(trace) == [0, 1, 2, 3, 4, 5]
     assert trace is not None
-    kept = [e for e in first.entries if e.event.at < 1000.0 + 4 * 2.0 + 1.0]
-    assert [*trace.entries, *trace.tail] == [*kept, *third.entries]
+    assert [*trace.entries, *trace.tail] == [*first.whole(4), *third.entries]
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["whole", "torn"])
+def test_what_a_life_heard_after_its_checkpoint_is_left_out_before_a_step_too(
+    tmp_path: Path, is_written: bool
+) -> None:
+    first = Life(tmp_path, 1)
+    first.take(4)  # here is its checkpoint, which knows nothing of what follows
+    known = first.whole(4)
+    first.feed(WorkerLost(0, at=first.now))
+    if is_written:
+        first.take(2)
+    first.recorder.close()
+    second = Life(tmp_path, 2, step=4)
+    second.take(2)
+    second.recorder.close()
+    trace = read_segments(tmp_path)
+    assert trace is not None
+    assert [*trace.entries, *trace.tail] == known + second.entries
+    assert replay(trace, SCHEME) is None
 
 
 def test_a_trace_goes_back_as_far_as_the_workers_were_the_same(tmp_path: Path) -> None:

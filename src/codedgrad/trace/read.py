@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +32,24 @@ class Trace:
     tail: tuple[Entry, ...] = ()
 
     def before(self, step: int) -> tuple[Entry, ...]:
-        """Return what came before the start of a step, or of a later one.
+        """Return the whole steps before this one, without what came after the last.
 
-        Where none has started: all whole steps.
+        A root that goes on with this step knows its checkpoint. The root before may
+        have heard more after that checkpoint and before it started the step, such as
+        the loss of a worker; kept, that would make a replay decide otherwise.
         """
         everything = (*self.entries, *self.tail)
-        for number, entry in enumerate(everything):
-            if entry.starts_from(step):
-                return everything[:number]
-        return self.entries
+        starts = (n for n, e in enumerate(everything) if e.starts_from(step))
+        return everything[: _whole(everything[: next(starts, None)])]
+
+
+def _whole(entries: Sequence[Entry]) -> int:
+    """Return how many entries there are to the end of the last whole step."""
+    whole = 0
+    for number, entry in enumerate(entries):
+        if entry.ends_step or (entry.compares and whole == number):
+            whole = number + 1
+    return whole
 
 
 def read(path: Path | str, problems: list[InvalidTrace] | None = None) -> Trace:
@@ -56,21 +65,19 @@ def read(path: Path | str, problems: list[InvalidTrace] | None = None) -> Trace:
     """
     header: Header | None = None
     entries: list[Entry] = []
-    whole = 0
     try:
         for line in _lines(Path(path)):
             if header is None:
                 header = line.header()
             elif (entry := line.entry()) is not None:
                 entries.append(entry)
-                if entry.ends_step or (entry.compares and whole == len(entries) - 1):
-                    whole = len(entries)
     except InvalidTrace as error:
         if header is None or problems is None:
             raise
         problems.append(error)
     if header is None:
         raise InvalidTrace(path, "is empty")
+    whole = _whole(entries)
     return Trace(header, tuple(entries[:whole]), tuple(entries[whole:]))
 
 
