@@ -145,6 +145,28 @@ def test_slow_parts_in_steps_that_follow_each_other_are_a_slow_machine() -> None
     assert told[20:29] == pytest.approx([10.0] * 9, rel=0.1)
 
 
+def test_pauses_in_a_row_look_like_a_slow_machine_but_the_range_holds_them() -> None:
+    part, fixed = calm(30), np.zeros((30, 8))
+    fixed[20:24, 3] = 1.2
+    told = first_estimates(part, fixed)[20:23]
+    assert all(each.estimate > 10 for each in told)  # as slow neighbours say
+    assert [each.low for each in told] == pytest.approx([2.2] * 3, rel=0.05)
+
+
+def test_a_worker_that_is_given_nothing_may_have_recovered() -> None:
+    # two_stage leaves out a worker that was slow, and so never sees it recover.
+    part, scheme = calm(20), build("two_stage(pieces=8)", 8)
+    part[2:8, 3] *= 10
+    trace = simulated(scheme, np.zeros(part.shape), part)
+    waiting = estimated(trace, keep_all=True)
+    loads, told = dict(waiting.loads()), waiting.estimates()
+    unseen = [step for step in range(8, 20) if not loads[step][3].is_seen]
+    assert len(unseen) > 5
+    for step in unseen:
+        assert told[step].estimate == pytest.approx(10.0, rel=0.1)
+        assert told[step].low == pytest.approx(1.0, rel=0.05)
+
+
 @pytest.mark.parametrize("latency", [0.0, 0.02])
 @pytest.mark.parametrize("warm_up", [1.0, 1.6])
 def test_a_worker_that_is_slow_from_the_first_step_shows_one_part_a_step(

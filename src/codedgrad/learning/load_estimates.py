@@ -61,7 +61,8 @@ class EstimatedLoad:
             step all the time, and only `after` says whether it would have been slow;
             until that is seen, `before`.
         is_settled: Whether its next part was seen.
-        scatter: Half the range that comes from the scatter of its parts, seconds.
+        below: Seconds that it may have taken less, apart from the doubt about r.
+        above: Seconds that it may have taken more, likewise.
         message: Seconds of its message.
         is_bound: Whether it was not seen to finish the part in hand.
         is_seen: Whether it finished a part in this step, or had one in hand.
@@ -74,7 +75,8 @@ class EstimatedLoad:
     floor: float = 0.0
     is_begun: bool = True
     is_settled: bool = False
-    scatter: float = 0.0
+    below: float = 0.0
+    above: float = 0.0
     message: float = 0.0
     is_bound: bool = False
     is_seen: bool = True
@@ -84,7 +86,8 @@ class EstimatedLoad:
 
         A neighbouring part of this worker that was slow too counts as two observations;
         two such neighbours decide. A neighbour that was normal says little: slowness
-        often begins and ends with a step.
+        often begins and ends with a step. At the low end of the range slow neighbours
+        count for nothing: they may have been pauses of their own.
 
         Args:
             evidence: What workers showed.
@@ -92,15 +95,18 @@ class EstimatedLoad:
         """
         if not self.more:
             return self.seconds + self.message
-        near = max(self.before, self.after)
+        is_low_end = doubt == 0.0
         if not self.is_begun:
             near = self.after if self.is_settled else self.before
+        else:
+            near = 0.0 if is_low_end else max(self.before, self.after)
         said, times = _NEIGHBOUR * near * near, _NEIGHBOUR * near
         if doubt is not None:
             said, times = said + _DOUBT * doubt, times + _DOUBT
         stays = evidence.mean(said / times, times) if times else evidence.mean()
         if self.is_begun:
-            stays = max(stays, self.floor, min(self.before, self.after))
+            decided = 0.0 if is_low_end else min(self.before, self.after)
+            stays = max(stays, self.floor, decided)
         else:
             stays *= near
         return self.seconds + stays * self.more + self.message
@@ -136,7 +142,7 @@ class EstimatedStep:
         slowest = max(loads, key=lambda load: load.at(shown))
         return Waiting(
             slowest.at(shown),
-            max(load.at(shown, doubt=0.0) - load.scatter for load in loads),
-            max(load.at(shown, doubt=1.0) + load.scatter for load in loads),
+            max(load.at(shown, doubt=0.0) - load.below for load in loads),
+            max(load.at(shown, doubt=1.0) + load.above for load in loads),
             slowest.is_bound,
         )

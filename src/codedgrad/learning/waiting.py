@@ -17,8 +17,12 @@ been slow as well (a slow machine), or not (a pause)? Two things answer it:
   that stay slow, 0 for pauses. The mean of these shares is used for all workers.
 
 `EstimatedLoad.at` weighs the two. So the estimate of a step changes a little after its
-end, and `WaitingForAll.means` has the newest figures. The range is from two more
-observations that say 0 to two more that say 1, and includes the scatter of the parts.
+end, and `WaitingForAll.means` has the newest figures.
+
+The range is from two more observations that say 0, and none of the worker's own parts
+before and after, to two more that say 1. It includes the scatter of the parts, and that
+a worker which was given nothing may have become as quick as the others. It is no
+confidence interval, but `benchmarks/waiting.py --simulated` counts how often it holds.
 
 A worker that is lost in a step counts with the time until then and a whole load. One
 that is away from the start is not counted: waiting for it might never have ended.
@@ -54,6 +58,9 @@ _SLOW = 1.5  # times the usual: such a part may have been a pause, or a slow mac
 _CHANGING = 512
 _LOADS = 20_000  # and of these, workers times steps at most
 _UNSETTLED = 64  # loads of a worker that await its next part, as a history keeps
+# Share by which inferred seconds may be off either way: in the steadiest regimes of
+# `benchmarks/waiting.py` they are off by up to that.
+_INFERRED = 0.02
 SLOWER = 1.15  # times the others: less is not worth a word
 _CROWD = 16  # workers
 _IN_A_ROW = 3  # steps with short parts: then those are the usual ones
@@ -345,7 +352,8 @@ class WaitingForAll:
                 return load
             return EstimatedLoad(usual, is_bound=True)
         if not seen.seconds:
-            return self._unseen(worker, usual, first, step)
+            as_others = others[0] + (self._load - 1) * others[1]
+            return self._unseen(worker, usual, as_others, first, step)
         load = self._estimate(worker, seen.seconds, (first, later), way, step)
         self._learn(worker, seen.seconds, (first, later), way)
         return load
@@ -381,7 +389,10 @@ class WaitingForAll:
             scatter = pstdev(parts[1:]) / math.sqrt(done - 1) if done > 2 else 0.0
             if done == 1 and len(worker.first) > 1:
                 scatter = pstdev(worker.first)
-            return EstimatedLoad(sum(parts) + rest * pace, scatter=rest * scatter)
+            either_way = rest * (scatter + _INFERRED * pace)
+            return EstimatedLoad(
+                sum(parts) + rest * pace, below=either_way, above=either_way
+            )
         excess = last - should
         load = EstimatedLoad(sum(parts) + rest * base, rest * excess)
         if done > 1:
@@ -397,11 +408,18 @@ class WaitingForAll:
         self,
         worker: _RememberedWorker,
         usual: float,
+        as_others: float,
         first: float,
         step: EstimatedStep,
     ) -> EstimatedLoad:
-        """Return the load of a worker that was given nothing, or did not begin it."""
+        """Return the load of a worker that was given nothing, or did not begin it.
+
+        It is taken to be as slow as it was when it last showed its pace. It may have
+        recovered since, so the range begins with what other workers take.
+        """
+        off = _INFERRED * usual
         load = EstimatedLoad(usual, is_begun=False, is_seen=False)
+        load.below, load.above = max(off, usual - as_others), off
         if worker.busy is not None:
             load.is_bound = True
             excess = max(0.0, worker.busy.seen.elapsed - first)
