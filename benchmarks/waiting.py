@@ -1,6 +1,6 @@
 """How well what waiting for all would have taken is estimated, on real processes.
 
-    python benchmarks/waiting.py            # about seven minutes, nearly all asleep
+    python benchmarks/waiting.py            # about ten minutes, nearly all asleep
     python benchmarks/waiting.py --quick    # a few short steps of two regimes
     python benchmarks/waiting.py --only sticky --json
     python benchmarks/waiting.py --simulated    # other seeds, virtual time
@@ -13,9 +13,9 @@ step that `uncoded` measured.
 
 The constants of `learning/waiting.py` were chosen while looking at the live table and
 at simulations of seeds 3 to 5, 11 to 18 and 101 to 108. So `--simulated` draws the same
-regimes with seeds 21 to 28, in virtual time, 60 and 18 steps each, and counts how often
-the estimate is off by more than the aim, and how often its range holds the truth: what
-`uncoded` takes on the same delays.
+regimes with seeds 21 to 28, in virtual time, ten and three turns each, and counts how
+often the estimate is off by more than the aim, and how often its range holds the truth:
+what `uncoded` takes on the same delays.
 
 In the regime `dead` waiting for all never ends, so there is nothing to compare with.
 
