@@ -201,7 +201,7 @@ def test_spells_have_their_kind(
     [verdict] = verdicts(seconds)
     assert (verdict.worker, verdict.kind, verdict.lasts) == (4, kind, lasts)
     assert verdict.share == pytest.approx(sum(b - a for a, b in spells) / 100)
-    assert verdict.since == spells[-1][0]
+    assert verdict.since == spells[0 if kind is Kind.ALWAYS else -1][0]
     assert verdict.until == spells[-1][1] - 1
 
 
@@ -342,6 +342,13 @@ def test_slow_from_the_first_step_of_a_short_run_is_always(
     for seed in range(20):
         [verdict] = verdicts(slow_from(0, steps, workers, seed))
         assert (verdict.worker, verdict.kind, verdict.since) == (1, Kind.ALWAYS, 0)
+
+
+def test_always_is_since_the_first_step_also_with_a_usual_step_in_between() -> None:
+    seconds = slow_from(0, 30, 4, seed=0)
+    seconds[25, 1] = 1.0
+    [verdict] = verdicts(seconds)
+    assert (verdict.kind, verdict.since) == (Kind.ALWAYS, 0)
 
 
 @pytest.mark.parametrize(("first", "which"), [(8, "steps 8 and 9"), (9, "step 9")])

@@ -183,6 +183,22 @@ def test_a_worker_that_is_slow_from_the_first_step_shows_one_part_a_step(
     assert means.waiting.estimate == pytest.approx(10.1, rel=0.1)
 
 
+@pytest.mark.parametrize("factor", [2, 4, 8, 10, 16, 30])
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_among_a_few_workers_the_slow_one_is_not_the_typical_one(
+    workers: int, factor: int
+) -> None:
+    part = calm(20, workers)
+    part[:, -1] *= factor
+    fixed = np.zeros(part.shape)
+    waiting = estimated(simulated(build("auto", workers), fixed, part))
+    told = waiting.means().waiting
+    assert told.estimate == pytest.approx(truth(fixed, part), rel=0.15)
+    [(worker, times)] = waiting.slow()
+    assert worker == workers - 1
+    assert times == pytest.approx(factor, rel=0.05)
+
+
 def test_what_others_did_after_a_slow_part_is_believed_of_everybody() -> None:
     # Worker 5 is four times slow for a step and shows two such parts; worker 3 is
     # twenty times slow for a step and shows one, which is then not taken for a pause.
@@ -299,6 +315,32 @@ def test_slow_workers_have_the_factor_that_they_are_slow() -> None:
 def test_a_loss_is_called_so(seconds: float, estimate: float, said: str) -> None:
     savings = Savings(3, seconds, Waiting(estimate, estimate, estimate))
     assert str(savings).endswith(said)
+
+
+@pytest.mark.parametrize("estimate", [0.8, 1.0])
+def test_less_than_a_bound_proves_no_loss(estimate: float) -> None:
+    savings = Savings(3, 1.0, Waiting(estimate, estimate, estimate, is_bound=True))
+    assert str(savings).endswith(
+        f"at least {estimate:.3g} s: what was saved is not known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "said"),
+    [
+        (4, 0, ""),
+        (4, 4, ""),
+        (4, 2, "4 workers share 2 cores: if they compute all the time, waiting for "
+         "all would have taken less"),
+    ],
+)  # fmt: skip
+def test_workers_that_share_cores_are_a_caveat(
+    workers: int, cores: int, said: str
+) -> None:
+    waiting = Waiting(2.0, 2.0, 2.0)
+    savings = Savings(3, 1.0, waiting, workers=workers, cores=cores)
+    ending = f"; {said}" if said else ""
+    assert str(savings).endswith(f"saved 1 s a step{ending}")
 
 
 def test_no_step_saves_nothing() -> None:

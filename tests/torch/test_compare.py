@@ -139,6 +139,20 @@ def test_several_causes_are_all_named() -> None:
     assert "returns is 1 for the whole batch, and 4 for all its parts" in count
 
 
+def test_a_mean_in_the_place_of_the_sum_is_found() -> None:
+    def wrong(model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+        x, y = batch
+        return F.cross_entropy(model(x), y), len(x)
+
+    found = compared(make(loss=wrong))
+    assert not found.same
+    (cause,) = found.causes
+    assert "and 4 times that, " in cause
+    assert cause.endswith(
+        'is a mean; return the sum over the samples (reduction="sum")'
+    )
+
+
 def test_a_regulariser_that_counts_once_a_part_is_found() -> None:
     def penalty(model: nn.Module) -> Tensor:
         return torch.stack([p.square().sum() for p in model.parameters()]).sum()

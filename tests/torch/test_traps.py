@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from codedgrad.delays import Slow
 from codedgrad.errors import InvalidCall, InvalidJob, InvalidOptions
 from codedgrad.torch import Checkpoints, Job, train
 
@@ -149,6 +150,28 @@ def test_the_first_gradient_that_is_not_finite_is_warned_of_until_one_is(
         f"step 1: {said}",
         f"step 4: {said}",
     ]
+
+
+def test_a_step_without_backward_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with coded() as running:
+        for step in running.steps(4):
+            if step == 0:
+                running.backward()
+    [told] = [m for m in caplog.messages if "coded.backward()" in m]
+    assert told.startswith("step 1 has ended without coded.backward()")
+
+
+@pytest.mark.parametrize("total", ["5", 5.0, -1, None])
+def test_steps_are_a_whole_number(total: Any) -> None:
+    with coded() as running, pytest.raises(InvalidOptions, match="steps: is "):
+        next(running.steps(total))
+
+
+def test_a_slow_worker_is_no_fault() -> None:
+    with pytest.raises(InvalidOptions, match="slow goes into delays="):
+        coded(faults=Slow(worker=1, factor=3))
 
 
 def test_a_start_that_failed_leaves_a_folder_one_can_start_in(tmp_path: Path) -> None:

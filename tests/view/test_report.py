@@ -164,7 +164,7 @@ def test_a_worker_that_never_finished_makes_the_estimate_a_bound(
     subject = read_subject(make_trace(fractional(2, tolerance=1), SLOW))
     assert verdict_on([subject]) == (
         "A step took 1 s; waiting for all in the same parts would have taken at "
-        "least 1 s: nothing saved. Late: worker 1 in 100 % of the steps."
+        "least 1 s: what was saved is not known. Late: worker 1 in 100 % of the steps."
     )
 
 

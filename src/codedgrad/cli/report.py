@@ -114,7 +114,9 @@ def _show_people(subjects: Sequence[Subject], written: dict[str, str]) -> None:
         console.print(summary_table([summary(subject) for subject in subjects]))
     lines = [line.rstrip() for line in shown.get().splitlines()]
     meaning = (
-        "wait all: what waiting for all workers would have taken; work: parts computed"
+        "mean step: with publishing and decoding; wait all: what waiting for all "
+        "workers would have taken, and saved: both up to a step's decision; work: "
+        "parts computed"
     )
     for line in (*lines, "", meaning, "", verdict_on(subjects), *caveats(subjects)):
         echo_wrapped(line)

@@ -35,7 +35,7 @@ from codedgrad.core import (
     WakeAt,
     WorkerJoined,
 )
-from codedgrad.engines.engine import Engine
+from codedgrad.engines.engine import Engine, KnowsCores
 from codedgrad.engines.host.sum_checks import entries, is_off, token_of_step
 from codedgrad.errors import InvalidScheme, StepGivenUp, WrongSum
 from codedgrad.jobs import VectorLayout
@@ -135,7 +135,7 @@ class Driver:
         self._layout = layout
         self._watch = watch
         self._tend = tend
-        self._report = Reporter(scheme.workers, scheme.parts)
+        self._report = Reporter(scheme.workers, scheme.parts, _cores(engine))
         self._next = 0
         self._until = math.inf
         self._fed = -math.inf  # the time of the last event
@@ -356,7 +356,13 @@ def header_of(engine: Engine, scheme: Scheme, patience: Patience) -> Header:
         driver=engine.name,
         capabilities=engine.capabilities,
         patience=patience,
+        cores=_cores(engine),
     )
+
+
+def _cores(engine: Engine) -> int:
+    """Return the cores that all workers share; 0 if the engine does not say."""
+    return engine.cores if isinstance(engine, KnowsCores) else 0
 
 
 def refuse_oracle(scheme: Scheme) -> None:

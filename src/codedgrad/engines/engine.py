@@ -20,7 +20,7 @@ An engine's duties, checked by `testing.check_engine`:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -132,4 +132,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything."""
+        ...
+
+
+@runtime_checkable
+class KnowsCores(Protocol):
+    """An engine whose workers are all on one machine."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that the workers may use, all of them together."""
         ...

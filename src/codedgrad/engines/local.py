@@ -95,6 +95,11 @@ class Local(Fleet):
         return self._children.pid
 
     @property
+    def cores(self) -> int:
+        """Cores that the workers may use, all of them together."""
+        return len(os.sched_getaffinity(0))
+
+    @property
     def shape(self) -> MemoryShape:
         """What the shared memory has room for."""
         return self._memory.shape

@@ -38,12 +38,16 @@ class Savings:
         seconds: That one took.
         waiting: That it would have taken with waiting for all.
         gone: Steps in which a worker was away from the start; it is not counted.
+        workers: How many the run has; 0: not known.
+        cores: That these share; 0: not known.
     """
 
     steps: int
     seconds: float
     waiting: Waiting
     gone: int = 0
+    workers: int = 0
+    cores: int = 0
 
     @property
     def saved(self) -> float:
@@ -65,9 +69,22 @@ class Savings:
         """
         if not self.steps:
             return "no step has ended yet"
-        told = f"{self.figures}: {self.in_short}"
+        return f"{self.figures}: {self.in_short}{self.caveats}"
+
+    @property
+    def caveats(self) -> str:
+        """What the figures do not count, such as `; 4 workers share 2 cores, ...`."""
+        told = ""
         if self.gone:
             told += f"; workers that were gone in {self.gone} steps are not counted"
+        if 0 < self.cores < self.workers:
+            # Workers that compute slow each other down. With waiting for all, the first
+            # ones to finish would leave their cores to the others.
+            told += (
+                f"; {self.workers} workers share {self.cores} "
+                f"core{'s' if self.cores > 1 else ''}: if they compute all the time, "
+                f"waiting for all would have taken less"
+            )
         return told
 
     @property
@@ -93,6 +110,8 @@ class Savings:
     @property
     def in_short(self) -> str:
         """What was saved or lost a step, such as `saved 3.42 s a step`."""
+        if self.waiting.is_bound and self.saved < _WORTH * self.seconds:
+            return "what was saved is not known"  # less than a bound proves nothing
         if not self.is_worth_a_word:
             return "nothing saved"
         if self.saved < 0:

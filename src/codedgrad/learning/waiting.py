@@ -34,7 +34,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median, pstdev
+from statistics import fmean, median, median_low, pstdev
 from typing import TypeAlias
 
 from codedgrad.core.history import Record
@@ -142,6 +142,7 @@ class WaitingForAll:
         workers: How many.
         load: Parts for each worker at the uncoded load, $q$.
         keep_all: Whether `loads` and `estimates` are wanted of every step.
+        cores: That the workers share; 0: not known.
 
     Example:
         >>> from codedgrad.core import Coordinator, MessageArrived, StepStarted
@@ -155,8 +156,11 @@ class WaitingForAll:
         4.0
     """
 
-    def __init__(self, workers: int, load: float, keep_all: bool = False) -> None:
+    def __init__(
+        self, workers: int, load: float, keep_all: bool = False, cores: int = 0
+    ) -> None:
         self._load = load
+        self._cores = cores
         self._workers = [_RememberedWorker() for _ in range(workers)]
         self._shown = SlowPartEvidence()
         self._changing = max(8, min(_CHANGING, _LOADS // workers))
@@ -210,7 +214,14 @@ class WaitingForAll:
             _add(sums, step.waiting(self._shown))
         estimate, low, high, bounds = (total / self._steps for total in sums)
         means = Waiting(estimate, low, high, bounds > _MOSTLY)
-        return Savings(self._steps, self._seconds / self._steps, means, self._gone)
+        return Savings(
+            steps=self._steps,
+            seconds=self._seconds / self._steps,
+            waiting=means,
+            gone=self._gone,
+            workers=len(self._workers),
+            cores=self._cores,
+        )
 
     def estimates(self) -> dict[int, Waiting]:
         """Return the estimates of the steps kept, by number, as far as known by now."""
@@ -232,7 +243,7 @@ class WaitingForAll:
     def part_seconds(self) -> float:
         """Seconds that a part takes as a rule; 0 until that was seen."""
         known = [median(worker.later) for worker in self._workers if worker.later]
-        return median(known) if known else 0.0
+        return median_low(known) if known else 0.0  # as `_typical`, to be compared
 
     def _is_short(self, others: _Typical) -> bool:
         """Whether parts were far shorter than usual, as in the last batch of an epoch.
@@ -498,12 +509,20 @@ class WaitingForAll:
 
 
 def _typical(seen: Sequence[PartTimes]) -> _Typical:
-    """Return typical seconds of a step: of a first part, and of a later one."""
-    first = [each.seconds[0] for each in seen if each.seconds]
-    later = [fmean(each.seconds[1:]) for each in seen if len(each.seconds) > 1]
-    if not first:
-        return 0.0, 0.0
-    return median(first), median(later or first)
+    """Return typical seconds of a step: of a first part, and of a later one.
+
+    What a first part takes longer is taken from each worker's own parts. Between two
+    workers it would be a difference of speed, where the slow one shows one part only.
+    """
+    several = [each.seconds for each in seen if len(each.seconds) > 1]
+    if not several:
+        first = [each.seconds[0] for each in seen if each.seconds]
+        typical = median_low(first) if first else 0.0
+        return typical, typical
+    means = [fmean(parts[1:]) for parts in several]
+    later = median_low(means)
+    longer = [parts[0] - mean for parts, mean in zip(several, means, strict=True)]
+    return later + max(0.0, median_low(longer)), later
 
 
 def _way(others: _Typical) -> float:

@@ -18,6 +18,7 @@ are compared after every step.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from textwrap import fill
@@ -48,6 +49,7 @@ Update: TypeAlias = Callable[[nn.Module, Optimizer], object]
 """What a script does with gradients: clips them, takes the step of the optimizer."""
 
 _WIDTH = 79  # characters of a line
+_LIKE_A_MEAN = 0.1  # by how much the means of parts may differ from that of a batch
 
 _ROUNDING = {
     torch.float64: 1e-9,
@@ -104,12 +106,12 @@ class PlainComparison:
 
     def __str__(self) -> str:
         lines = [
-            "                         gradient differs from that  parameters",
-            "step  codedgrad    plain  of the batch  of its parts   differ by",
+            "                           gradient differs from that  parameters",
+            "step  codedgrad      plain  of the batch  of its parts   differ by",
         ]
         for each in self.steps:
             lines.append(
-                f"{each.step:4d}{each.loss:11.5g}{each.plain_loss:9.5g}"
+                f"{each.step:4d}{each.loss:11.5g}{each.plain_loss:11.5g}"
                 f"{each.gradient:14.1e}{each.by_part:14.1e}{each.parameters:12.1e}"
             )
         lines += ["", fill(self.verdict, _WIDTH)]
@@ -375,6 +377,13 @@ class _Run:
                 f"the count that the loss returns is {count:g} for the whole batch, "
                 f"and {counts:g} for all its parts together: return one that adds up, "
                 f"such as the number of samples or tokens"
+            )
+        parts = sum(1 for samples in self._samples(step) if samples)
+        if parts > 1 and math.isclose(totals, parts * total, rel_tol=_LIKE_A_MEAN):
+            return (
+                f"the sum that the loss returns is {total:.6g} for the whole batch, "
+                f"and {parts} times that, {totals:.6g}, for its {parts} parts together:"
+                f' it is a mean; return the sum over the samples (reduction="sum")'
             )
         return (
             f"the sum that the loss returns is {total:.6g} for the whole batch, and "

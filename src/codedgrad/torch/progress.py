@@ -97,7 +97,8 @@ class Bar:
         if self._report is not None and self._waiting is not None:
             savings = self._waiting.means()
             slow = self._waiting.slow()
-            self._bar.lines = (said(self._report.late, slow, savings), savings.figures)
+            figures = savings.figures + savings.caveats
+            self._bar.lines = (said(self._report.late, slow, savings), figures)
 
     def show_worker(self, worker: int, is_back: bool) -> None:
         """Show that a worker is lost, until it is back, and that for a few steps."""

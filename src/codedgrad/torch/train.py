@@ -162,6 +162,7 @@ def train(
     """
     if seed < 0:
         raise InvalidOptions("seed", f"is {seed}", "0 or more")
+    _check_faults(faults)
     given = scheme
     parts = None if run_dir is None or not resume else parts_of(Path(run_dir))
     scheme = _scheme(given, workers, parts)
@@ -273,7 +274,7 @@ class Coded:
         self._sum: Sum | None = None
         self._is_in_step = self._is_looping = self._is_warned_of_parts = False
         self._is_tried = self._has_gradient = False
-        self._is_closed = False
+        self._is_closed = self._is_warned_of_no_gradient = False
         self._is_finite = True  # the last gradient
 
     def _start(
@@ -342,6 +343,7 @@ class Coded:
         Ten epochs are `steps(10 * coded.steps_per_epoch)`, in one loop.
         """
         self._check_open("steps")
+        total = _number("steps", total)
         self._settle()
         self._check_total(total)
         if self._folder is not None:
@@ -359,6 +361,8 @@ class Coded:
                     if self._folder is not None:
                         self._begun_with = generators()
                     yield self.step
+                    if not self._has_gradient:
+                        self._warn_of_no_gradient()
                     report = self.report if self._has_gradient else None
                     bar.advance(report, self._driver.waiting)
                     self._warn_of_small_parts()
@@ -821,6 +825,16 @@ class Coded:
     def _all_tracked(self) -> list[object]:
         return list(self._tracked.values())
 
+    def _warn_of_no_gradient(self) -> None:
+        """Warn once of a step that has not asked the workers for its gradient."""
+        if not self._is_warned_of_no_gradient:
+            self._is_warned_of_no_gradient = True
+            _log.warning(
+                "step %d has ended without coded.backward(): the workers have computed "
+                "nothing for it",
+                self.step,
+            )
+
     def _warn_of_divergence(self, report: Report) -> None:
         """Warn of the first gradient that is not finite, until one is finite again."""
         if self._is_finite and not report.finite:
@@ -852,6 +866,12 @@ class Coded:
                 parts.smallest_at_end,
                 parts.total(0),
             )
+
+
+def _check_faults(given: object) -> None:
+    if given is not None and not isinstance(given, FaultPlan):
+        advice = "a FaultPlan; what makes a worker slow goes into delays="
+        raise InvalidOptions("faults", f"are {brief(given)}", advice)
 
 
 def _number(name: str, given: int) -> int:

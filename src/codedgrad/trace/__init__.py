@@ -16,6 +16,7 @@ from codedgrad.trace.metrics import (
     ended_steps,
     reports,
     settled_steps,
+    waiting_of,
 )
 from codedgrad.trace.read import Trace, read
 from codedgrad.trace.recent import relearn
@@ -60,5 +61,6 @@ __all__ = [
     "replay",
     "reports",
     "settled_steps",
+    "waiting_of",
     "write_manifest",
 ]

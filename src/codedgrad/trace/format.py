@@ -33,6 +33,7 @@ class Header(Struct, frozen=True, kw_only=True):
         capabilities: Of the engine; a replay needs them.
         patience: Of the coordinator; a replay needs it.
         note: Anything else, for people.
+        cores: That all workers share; 0: not known, or there are several hosts.
         kind: Says that this is a trace.
         version: Of the format.
     """
@@ -45,6 +46,7 @@ class Header(Struct, frozen=True, kw_only=True):
     capabilities: Capabilities = field(default_factory=Capabilities)
     patience: Patience = field(default_factory=Patience)
     note: str = ""
+    cores: int = 0
     kind: str = _KIND
     version: int = VERSION
 

@@ -103,6 +103,12 @@ def settled_steps(trace: Trace) -> Iterator[tuple[Record, Combine | GiveUp]]:
     yield from waiting
 
 
+def waiting_of(header: Header) -> WaitingForAll:
+    """Return what estimates waiting for all in every step of a trace."""
+    load = header.parts / header.workers
+    return WaitingForAll(header.workers, load, keep_all=True, cores=header.cores)
+
+
 @dataclass(frozen=True, slots=True)
 class StepReports:
     """What there is to say about the whole steps of a trace.
@@ -121,7 +127,8 @@ class StepReports:
 
 def reports(trace: Trace) -> StepReports:
     """Report every whole step of a trace."""
-    reporter = Reporter(trace.header.workers, trace.header.parts, keep_all=True)
+    header = trace.header
+    reporter = Reporter(header.workers, header.parts, header.cores, keep_all=True)
     made = [reporter(record, end) for record, end in ended_steps(trace)]
     waiting = reporter.waiting
     newest, loads = waiting.estimates(), dict(waiting.loads())
@@ -138,6 +145,7 @@ class Reporter:
     Args:
         workers: How many.
         parts: How many.
+        cores: That the workers share; 0: not known.
         keep_all: Whether estimates of all steps are wanted, not of recent ones only.
 
     Attributes:
@@ -153,9 +161,11 @@ class Reporter:
         2.5
     """
 
-    def __init__(self, workers: int, parts: int, keep_all: bool = False) -> None:
+    def __init__(
+        self, workers: int, parts: int, cores: int = 0, keep_all: bool = False
+    ) -> None:
         self._load = parts / workers
-        self.waiting = WaitingForAll(workers, self._load, keep_all)
+        self.waiting = WaitingForAll(workers, self._load, keep_all, cores)
 
     def __call__(self, record: Record, end: Combine | GiveUp) -> StepReport:
         """Report the step that has just ended; before the next one starts."""

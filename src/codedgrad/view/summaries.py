@@ -167,7 +167,7 @@ def summary_table(figures: Sequence[Summary]) -> Table:
             str(each.steps),
             number_text(each.mean_seconds),
             number_text(each.p99_seconds),
-            number_text(each.mean_seconds + each.saved),
+            number_text(each.waiting_estimate),
             number_text(each.saved),
             _decimal(each.heard),
             _decimal(each.work),

@@ -23,8 +23,7 @@ from codedgrad.core.history import Stretch
 from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidTrace
 from codedgrad.learning.savings import Savings
-from codedgrad.learning.waiting import WaitingForAll
-from codedgrad.trace import Trace, ended_steps
+from codedgrad.trace import Trace, ended_steps, waiting_of
 
 Floats: TypeAlias = NDArray[np.float64]
 Group: TypeAlias = list[tuple[float, float]]  # (uncoded loads, seconds)
@@ -69,7 +68,7 @@ def seen_in(trace: Trace, share: float | None = None) -> TraceEvidence:
         problem = f"has {header.workers} workers and {header.parts} parts"
         raise InvalidTrace("the trace", f"{problem}, more than {_MOST} of one kind")
     workers, pieces = header.workers, header.parts / header.workers
-    waiting, groups = WaitingForAll(workers, pieces, keep_all=True), _Groups(workers)
+    waiting, groups = waiting_of(header), _Groups(workers)
     for record, _ in ended_steps(trace):
         waiting.add(record)
         groups.add(record, pieces)

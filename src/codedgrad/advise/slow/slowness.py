@@ -278,6 +278,8 @@ def _verdict(
     numbers = paces.steps[rows]
     late = runs[-1].end - len(cut)  # steps since, in which it was only late
     is_on = late >= 0 and rows[-1] + late >= len(paces.steps) - _LASTING
+    # A worker that is always slow may have single usual steps in between.
+    began = runs[0 if kind is Kind.ALWAYS else -1].first
     return Verdict(
         worker=worker,
         kind=kind,
@@ -285,7 +287,7 @@ def _verdict(
         factor=math.exp(float(np.median(own) - np.median(others))),
         is_bound=bool(found.is_bound[seen, worker][cut].mean() > 0.5),
         share=float(cut.mean()),
-        since=int(numbers[runs[-1].first]),
+        since=int(numbers[began]),
         until=int(numbers[min(runs[-1].end, len(cut)) - 1]),
         lasts=runs[-1].length if is_on else 0,
         steps=tuple(int(step) for step in numbers[cut]),

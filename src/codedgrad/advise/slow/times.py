@@ -16,8 +16,7 @@ from codedgrad.core import StepStarted, WorkerLost
 from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidTrace
 from codedgrad.learning.savings import Savings, WorkerLoad
-from codedgrad.learning.waiting import WaitingForAll
-from codedgrad.trace import Trace, ended_steps
+from codedgrad.trace import Trace, ended_steps, waiting_of
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -110,9 +109,8 @@ def paces_of_trace(trace: Trace) -> SecondsByStep:
     Where workers report every part, the seconds are those that an equal share of the
     parts would have taken each of them, by `codedgrad.learning.waiting`.
     """
-    workers, parts = trace.header.workers, trace.header.parts
+    workers, waiting = trace.header.workers, waiting_of(trace.header)
     stopwatch, rows = Stopwatch(workers), []
-    waiting = WaitingForAll(workers, parts / workers, keep_all=True)
     for record, _ in ended_steps(trace):
         waiting.add(record)
         rows.append(stopwatch.read(record))

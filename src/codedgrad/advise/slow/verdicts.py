@@ -28,7 +28,8 @@ class Verdict:
         factor: How many times as long as the others it takes, when it is slow.
         is_bound: Whether that is a lower bound: it was mostly not waited for.
         share: Of its steps, those in which it was slow.
-        since: The step with which its last slow spell began.
+        since: The step with which its last slow spell began; the first slow step of a
+            worker that is always slow.
         until: The last step in which it was slow.
         lasts: Steps for which it has been slow now; 0 if it is not.
         steps: The slow ones.
