@@ -8,7 +8,7 @@ import pytest
 
 from codedgrad.advise import paces_of_trace, said, who_is_slow
 from codedgrad.advise.slow.stopwatch import Stopwatch, StopwatchRow
-from codedgrad.advise.slow.times import SecondsByStep
+from codedgrad.advise.slow.times import SecondsByStep, paces_of_rows
 from codedgrad.core import (
     Capabilities,
     Coordinator,
@@ -290,3 +290,26 @@ def test_without_reports_a_message_is_part_of_computing() -> None:
     [verdict] = found.verdicts
     assert (verdict.worker, verdict.cause) == (6, "compute")
     assert "not seen apart" in found.remarks[0]
+
+
+def rows_of_messages(last_work: float) -> list[StopwatchRow]:
+    """Return steps of 1 s whose last one has other work and one message of 3 ms."""
+    none = np.zeros(4, dtype=bool)
+    rows = []
+    for step in range(16):
+        is_last = step == 15
+        message = np.full(4, 0.001)
+        message[2] = 0.003 if is_last else 0.001
+        work = last_work if is_last else 1.0
+        part = np.full(4, work / 8)
+        rows.append(StopwatchRow(step, part, none, message, none, work, ~none))
+    return rows
+
+
+@pytest.mark.parametrize("last_work", [1.0, 0.001])
+def test_a_message_is_not_slow_because_the_last_batch_is_small(
+    last_work: float,
+) -> None:
+    paces = paces_of_rows(rows_of_messages(last_work), workers=4)
+    assert [each.cause for each in paces.series] == ["compute", "network"]
+    assert all("network" not in told for told in said(who_is_slow(paces)))

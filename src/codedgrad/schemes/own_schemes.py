@@ -169,6 +169,7 @@ class Families(Mapping[str, Family]):
                 for each, value in vars(module).items()
                 if getattr(value, "__module__", None) == module.__name__
                 and callable(value)
+                and not hasattr(value, "judge")  # a plan, which is no scheme
                 and not each.startswith("_")
             ]
             advice = f"one of {', '.join(public)}" if public else "a class or function"

@@ -194,5 +194,9 @@ def _network(rows: Sequence[StopwatchRow], message: Floats) -> list[Series]:
     """Return the seconds of messages on top of a step's work, if they matter."""
     is_bound = np.array([row.message_is_bound for row in rows], dtype=np.bool_)
     work = np.array([row.work for row in rows]).reshape(-1, 1)
+    # The last batch of an epoch may be a few samples, beside which any message is long.
+    known = work[np.isfinite(work)]
+    if known.size:
+        work = np.maximum(work, np.median(known))
     matters = message > _WORTH * work
     return [Series(NETWORK, message + work, is_bound)] if matters.any() else []

@@ -38,7 +38,8 @@ def answers(subjects: Sequence[Subject]) -> Section | None:
     maps = [_Map(subject, _CELLS // len(some), limits) for subject in some]
     panels = [each.panel(heading=len(subjects) > 1) for each in maps]
     caption = (
-        "A row that stays dark, or orange, is a slow worker; a column is a slow step."
+        "A row that stays darker than the others, or orange, is a slow worker; such a "
+        "column is a slow step."
     )
     if any((subject.fates == Fate.LATE).any() for subject in some):
         caption += (
