@@ -483,6 +483,10 @@ class WaitingForAll:
             if excess > _TELLING * later:
                 stays = _clipped((parts[number + 1] - later) / excess)
                 size = excess / (later or excess)
+                if stays < 0.5 and size > self._load / 2:
+                    # A machine as slow as that does not finish two parts in a step,
+                    # but a pause is always seen to be over: count it for little.
+                    size = _TELLING
                 self._shown = self._shown.plus(stays, size * size)
                 break
         worker.tail = parts[-1] - should[-1] if is_slow[-1] else 0.0
