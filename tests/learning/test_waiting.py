@@ -114,6 +114,16 @@ def test_the_estimate_is_within_15_percent_of_the_truth(regime: str, name: str) 
     assert means.waiting.low <= means.waiting.estimate <= means.waiting.high
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_machine_that_stands_still_makes_no_slow_worker_a_pause(name: str) -> None:
+    # Now and then all workers pause for 3.5 parts, as where the machine is a guest.
+    fixed, part = spikes(100)
+    stall = np.random.default_rng(8).random(100) < 0.1
+    fixed[stall] = 3.5 * part.min()
+    told = estimated(simulated(build(name, 8), fixed, part)).means().waiting
+    assert told.estimate == pytest.approx(truth(fixed, part), rel=0.15)
+
+
 def test_what_saved_nothing_is_not_said_to_have_saved() -> None:
     part = calm(40)
     savings = estimated(simulated(build("auto", 8), np.zeros(part.shape), part)).means()

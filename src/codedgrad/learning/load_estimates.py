@@ -35,6 +35,11 @@ class SlowPartEvidence:
         total = self.total + weight * stays
         return SlowPartEvidence(total, self.weight + weight, self.count + 1)
 
+    def minus(self, stays: float, weight: float) -> SlowPartEvidence:
+        """Return the evidence without an observation that was added."""
+        total = self.total - weight * stays
+        return SlowPartEvidence(total, self.weight - weight, self.count - 1)
+
     def mean(self, stays: float = 0.0, times: float = 0.0) -> float:
         """Return the mean r, with some more observations of the usual weight.
 

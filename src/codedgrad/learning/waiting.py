@@ -14,7 +14,8 @@ been slow as well (a slow machine), or not (a pause)? Two things answer it:
 - the worker's own parts before and after, in other steps: as slow, or normal;
 - all workers that finished another part of the same step after a slow one. Of the time
   that the slow part took too long, the next took a share $r$ too long: 1 for machines
-  that stay slow, 0 for pauses. The mean of these shares is used for all workers.
+  that stay slow, 0 for pauses. The mean of these shares is used for all workers. A step
+  in which several workers pause tells nothing: the whole machine stood still.
 
 `EstimatedLoad.at` weighs the two. So the estimate of a step changes a little after its
 end, and `WaitingForAll.means` has the newest figures.
@@ -163,6 +164,8 @@ class WaitingForAll:
         self._cores = cores
         self._workers = [_RememberedWorker() for _ in range(workers)]
         self._shown = SlowPartEvidence()
+        # The last step with a pause, and (r, weight) of it while that is counted.
+        self._pause: tuple[int, tuple[float, float] | None] = (-1, None)
         self._changing = max(8, min(_CHANGING, _LOADS // workers))
         self._keep_all = keep_all
         self._kept: deque[EstimatedStep] = deque()
@@ -197,7 +200,7 @@ class WaitingForAll:
                 worker.busy = _BusyWorker(step, record, shown, others)
             elif shown.pending and shown.seconds and not step.is_short:
                 usual = worker.usual(others)
-                self._learn(worker, shown.seconds, usual, _way(others))
+                self._learn(worker, shown.seconds, usual, _way(others), step)
         self._recent.append(step)
         self._states.append(record.state)
         if record.combined:
@@ -366,7 +369,7 @@ class WaitingForAll:
             as_others = others[0] + (self._load - 1) * others[1]
             return self._unseen(worker, usual, as_others, first, step)
         load = self._estimate(worker, seen.seconds, (first, later), way, step)
-        self._learn(worker, seen.seconds, (first, later), way)
+        self._learn(worker, seen.seconds, (first, later), way, step)
         return load
 
     def _estimate(
@@ -473,6 +476,7 @@ class WaitingForAll:
         parts: Sequence[float],
         usual: _Typical,
         way: float,
+        step: EstimatedStep,
     ) -> None:
         """Remember how long parts took, and what followed a slow one."""
         first, later = usual
@@ -482,12 +486,7 @@ class WaitingForAll:
             excess = parts[number] - should[number]
             if excess > _TELLING * later:
                 stays = _clipped((parts[number + 1] - later) / excess)
-                size = excess / (later or excess)
-                if stays < 0.5 and size > self._load / 2:
-                    # A machine as slow as that does not finish two parts in a step,
-                    # but a pause is always seen to be over: count it for little.
-                    size = _TELLING
-                self._shown = self._shown.plus(stays, size * size)
+                self._show(step.number, stays, excess / (later or excess))
                 break
         worker.tail = parts[-1] - should[-1] if is_slow[-1] else 0.0
         if len(parts) > 1:
@@ -496,6 +495,31 @@ class WaitingForAll:
         elif not is_slow[0]:
             worker.first.append(parts[0])
             worker.later.append(max(0.0, parts[0] - way))
+
+    def _show(self, step: int, stays: float, size: float) -> None:
+        """Take what followed a slow part as evidence.
+
+        Args:
+            step: Of the part.
+            stays: The r seen.
+            size: What the part took too long, in usual parts.
+        """
+        if stays >= 0.5:
+            self._shown = self._shown.plus(stays, size * size)
+            return
+        # A machine that is very slow does not finish two parts in a step, but a pause
+        # is always seen to be over: long ones count for little.
+        size = size if size <= self._load / 2 else _TELLING
+        paused, before = self._pause
+        if paused == step:
+            # Several workers paused at once: the whole machine did, which says nothing
+            # of single workers. Counted for each, one such moment outvotes the rest.
+            if before is not None:
+                self._shown = self._shown.minus(*before)
+            self._pause = step, None
+            return
+        self._pause = step, (stays, size * size)
+        self._shown = self._shown.plus(stays, size * size)
 
     # -- over all steps --------------------------------------------------------------
 
