@@ -57,7 +57,7 @@ from codedgrad.sim.recording import record
 from codedgrad.trace import ended_steps
 
 AIM = 0.15
-SAME = 1.005  # times: nobody can tell such seconds apart
+SAME = 1.005  # times: the range holds a truth that is this close to its end
 SHOWN = (AUTO, "two_stage", "fractional(1)", UNCODED)
 SIZE = replace(FULL, load=0.25, schemes=SHOWN)
 LOOK = replace(QUICK, schemes=SHOWN, is_patient=True)

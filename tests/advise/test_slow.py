@@ -293,7 +293,7 @@ def test_too_little_is_said_to_be_too_little(shape: tuple[int, int], why: str) -
     )
     found = judged(told)
     assert (found.verdicts, found.doubts) == ([], ())
-    assert said(found) == [f"cannot tell who is slow: {why}"]
+    assert said(found) == [f"cannot tell which worker is slow: {why}"]
 
 
 @pytest.mark.parametrize(("steps", "workers"), [(4, 3), (4, 4), (4, 32), (5, 2)])
@@ -303,7 +303,7 @@ def test_one_step_more_than_too_few_is_enough_for_a_worker_10_times_as_slow(
     seconds = five_percent(0, steps + 1, workers)
     seconds[:, 1] *= 10
     few = judged(paces(seconds[:-1]))
-    assert said(few)[0].startswith("cannot tell who is slow")
+    assert said(few)[0].startswith("cannot tell which worker is slow")
     assert all("too few steps" in row for row in rows(few, everybody=True))
     [verdict] = judged(paces(seconds)).verdicts
     assert (verdict.worker, verdict.kind) == (1, Kind.ALWAYS)

@@ -269,7 +269,7 @@ def test_who_tells_since_when_in_a_run_of_ten_steps_and_not_in_four(
     shown = run("who", "four.csv")
     assert shown.code == 0
     assert shown.out.startswith(
-        "cannot tell who is slow: 4 steps have ended, and 5 steps are needed\n"
+        "cannot tell which worker is slow: 4 steps have ended, and 5 steps are needed\n"
     )
     assert json.loads(run("who", "four.csv", "--json").out)["steps_needed"] == 5
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from codedgrad.learning.savings import Waiting, WorkerLoad
 
+TELLING = 2.0  # usual parts too long: what follows such a part tells; hiccups do not
 _DOUBT = 2.0  # observations that the range adds at either end; a guess
 _NEIGHBOUR = 2.0  # observations that a worker's own slow part before or after is worth
 
@@ -50,6 +51,58 @@ class SlowPartEvidence:
         more = times * (self.weight / self.count if self.count else 1.0)
         weight = self.weight + more
         return (self.total + more * stays) / weight if weight else 0.0
+
+
+class SlowPartObserver:
+    """Collects what workers did after a slow part.
+
+    Args:
+        load: Parts for each worker at the uncoded load.
+
+    Attributes:
+        evidence: All observations so far.
+
+    Example:
+        >>> observed = SlowPartObserver(load=8.0)
+        >>> observed.add(step=0, stays=1.0, size=3.0)  # a slow machine
+        >>> observed.add(step=1, stays=0.0, size=3.0)  # a pause
+        >>> observed.evidence.mean()
+        0.5
+        >>> observed.add(step=1, stays=0.0, size=3.0)  # of another worker as well
+        >>> observed.evidence.mean()
+        1.0
+    """
+
+    def __init__(self, load: float) -> None:
+        self.evidence = SlowPartEvidence()
+        self._load = load
+        # The last step with a pause, and (r, weight) of it while that is counted.
+        self._pause: tuple[int, tuple[float, float] | None] = (-1, None)
+
+    def add(self, step: int, stays: float, size: float) -> None:
+        """Take what followed a slow part as evidence.
+
+        Args:
+            step: The number of the step.
+            stays: The r seen; below 0.5 the part was a pause.
+            size: What the part took too long, in usual parts.
+        """
+        if stays >= 0.5:
+            self.evidence = self.evidence.plus(stays, size * size)
+            return
+        # A machine that is very slow does not finish two parts in a step, but a pause
+        # is always seen to be over: long pauses would outvote slow machines.
+        size = size if size <= self._load / 2 else TELLING
+        paused, counted = self._pause
+        if paused == step:
+            # Several workers paused at once: the whole machine did, which says nothing
+            # of single workers. Counted for each, one such moment outvotes the rest.
+            if counted is not None:
+                self.evidence = self.evidence.minus(*counted)
+            self._pause = step, None
+            return
+        self._pause = step, (stays, size * size)
+        self.evidence = self.evidence.plus(stays, size * size)
 
 
 @dataclass(slots=True)

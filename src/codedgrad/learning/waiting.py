@@ -41,9 +41,10 @@ from typing import TypeAlias
 from codedgrad.core.history import Record
 from codedgrad.core.state import State
 from codedgrad.learning.load_estimates import (
+    TELLING,
     EstimatedLoad,
     EstimatedStep,
-    SlowPartEvidence,
+    SlowPartObserver,
 )
 from codedgrad.learning.message_times import message_times
 from codedgrad.learning.part_times import PartTimes, part_times
@@ -52,7 +53,6 @@ from codedgrad.learning.savings import Savings, Waiting, WorkerLoad
 # The constants here and in `load_estimates` were chosen on the regimes and seeds of
 # `benchmarks/waiting.py`; its `--simulated` tries others.
 _REMEMBERED = 5  # steps of a worker whose median is its usual time; a guess
-_TELLING = 2.0  # usual parts too long: what follows such a part tells; hiccups do not
 _SLOW = 1.5  # times the usual: such a part may have been a pause, or a slow machine
 # Steps whose estimate may still change. Older ones keep the estimate they have, so that
 # neither memory nor the time of `means` grows with the run.
@@ -163,9 +163,7 @@ class WaitingForAll:
         self._load = load
         self._cores = cores
         self._workers = [_RememberedWorker() for _ in range(workers)]
-        self._shown = SlowPartEvidence()
-        # The last step with a pause, and (r, weight) of it while that is counted.
-        self._pause: tuple[int, tuple[float, float] | None] = (-1, None)
+        self._observed = SlowPartObserver(load)
         self._changing = max(8, min(_CHANGING, _LOADS // workers))
         self._keep_all = keep_all
         self._kept: deque[EstimatedStep] = deque()
@@ -205,7 +203,7 @@ class WaitingForAll:
         self._states.append(record.state)
         if record.combined:
             self._keep(step)
-        return step.waiting(self._shown)
+        return step.waiting(self._observed.evidence)
 
     def means(self) -> Savings:
         """Return the means over all steps that gave a sum, as known by now."""
@@ -214,7 +212,7 @@ class WaitingForAll:
         self._look_for_freed()
         sums = list(self._sums)
         for step in self._kept:
-            _add(sums, step.waiting(self._shown))
+            _add(sums, step.waiting(self._observed.evidence))
         estimate, low, high, bounds = (total / self._steps for total in sums)
         means = Waiting(estimate, low, high, bounds > _MOSTLY)
         return Savings(
@@ -229,7 +227,9 @@ class WaitingForAll:
     def estimates(self) -> dict[int, Waiting]:
         """Return the estimates of the steps kept, by number, as far as known by now."""
         self._look_for_freed()
-        return {step.number: step.waiting(self._shown) for step in self._kept}
+        return {
+            step.number: step.waiting(self._observed.evidence) for step in self._kept
+        }
 
     def loads(self) -> Iterator[tuple[int, list[WorkerLoad | None]]]:
         """Return for the steps kept what the uncoded load would have taken each worker.
@@ -238,7 +238,7 @@ class WaitingForAll:
         """
         self._look_for_freed()
         for step in self._kept:
-            shown = step.evidence or self._shown
+            shown = step.evidence or self._observed.evidence
             loads = [None if x is None else x.told(shown) for x in step.loads]
             yield step.number, loads
 
@@ -279,7 +279,9 @@ class WaitingForAll:
         for step in list(self._recent)[-steps:]:
             if step.is_short:
                 continue
-            loads = [None if x is None else x.at(self._shown) for x in step.loads]
+            loads = [
+                None if x is None else x.at(self._observed.evidence) for x in step.loads
+            ]
             for worker, factor in _against_others(loads):
                 factors.setdefault(worker, []).append(factor)
         found = [(worker, median(each)) for worker, each in factors.items()]
@@ -484,9 +486,10 @@ class WaitingForAll:
         is_slow = [part > _SLOW * s for part, s in zip(parts, should, strict=True)]
         for number in range(len(parts) - 1):
             excess = parts[number] - should[number]
-            if excess > _TELLING * later:
+            if excess > TELLING * later:
                 stays = _clipped((parts[number + 1] - later) / excess)
-                self._show(step.number, stays, excess / (later or excess))
+                size = excess / (later or excess)
+                self._observed.add(step.number, stays, size)
                 break
         worker.tail = parts[-1] - should[-1] if is_slow[-1] else 0.0
         if len(parts) > 1:
@@ -495,31 +498,6 @@ class WaitingForAll:
         elif not is_slow[0]:
             worker.first.append(parts[0])
             worker.later.append(max(0.0, parts[0] - way))
-
-    def _show(self, step: int, stays: float, size: float) -> None:
-        """Take what followed a slow part as evidence.
-
-        Args:
-            step: Of the part.
-            stays: The r seen.
-            size: What the part took too long, in usual parts.
-        """
-        if stays >= 0.5:
-            self._shown = self._shown.plus(stays, size * size)
-            return
-        # A machine that is very slow does not finish two parts in a step, but a pause
-        # is always seen to be over: long ones count for little.
-        size = size if size <= self._load / 2 else _TELLING
-        paused, before = self._pause
-        if paused == step:
-            # Several workers paused at once: the whole machine did, which says nothing
-            # of single workers. Counted for each, one such moment outvotes the rest.
-            if before is not None:
-                self._shown = self._shown.minus(*before)
-            self._pause = step, None
-            return
-        self._pause = step, (stays, size * size)
-        self._shown = self._shown.plus(stays, size * size)
 
     # -- over all steps --------------------------------------------------------------
 
@@ -531,9 +509,9 @@ class WaitingForAll:
         if len(self._kept) > self._changing:
             if self._keep_all:
                 older = self._kept[-1 - self._changing]
-                older.evidence = self._shown
+                older.evidence = self._observed.evidence
             else:
-                _add(self._sums, self._kept.popleft().waiting(self._shown))
+                _add(self._sums, self._kept.popleft().waiting(self._observed.evidence))
 
 
 def _typical(seen: Sequence[PartTimes]) -> _Typical:

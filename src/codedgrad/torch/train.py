@@ -71,9 +71,7 @@ from codedgrad.uplink import Link
 _log = logging.getLogger("codedgrad")
 _DRAWN = 1000  # steps for which delays are drawn; then they repeat
 _LOOKED_AT = 10  # steps after which small parts are warned of
-_SMALL_PART = (
-    0.005  # seconds; a guess: at 1 ms `auto` took 4 times as long as `uncoded`
-)
+_SMALL_PART = 0.005  # seconds; a guess: with 1 ms `auto` took 4 times as long
 _USED = 1e-3  # of the parts that used a parameter: 0 but for rounding, or 1 at least
 
 

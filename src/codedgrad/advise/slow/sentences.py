@@ -49,15 +49,17 @@ def _lost(standing: Standing) -> str:
 def _cannot_tell(slowness: Slowness) -> str:
     """Return why slow workers cannot be told from others, or ""."""
     if len(slowness.standings) < 2:
-        return "cannot tell who is slow: there is no other worker to compare with"
+        return (
+            "cannot tell which worker is slow: there is no other worker to compare with"
+        )
     if not slowness.is_too_short:
         return ""
     ended = {0: "no step has", 1: "1 step has"}.get(
         slowness.steps, f"{slowness.steps} steps have"
     )
     return (
-        f"cannot tell who is slow: {ended} ended, and {slowness.needed} steps are "
-        "needed"
+        f"cannot tell which worker is slow: {ended} ended, and {slowness.needed} "
+        "steps are needed"
     )
 
 
