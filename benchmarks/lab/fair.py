@@ -78,5 +78,6 @@ def _draw(path: Path, rows: list[dict[str, Any]], steps: int) -> None:
     ]
     axes.set_xticks(range(len(rows)), names)
     axes.set_ylabel("share of steps it is heard in")
-    axes.legend(frameon=False, loc="upper right")
+    axes.set_ylim(0, 1.2)  # room for the legend
+    axes.legend(frameon=False, loc="upper right", ncols=2)
     fig.savefig(path, dpi=120)

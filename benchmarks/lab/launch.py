@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hosts import Host, Lab, LabFailed, kill_in
 
-__all__ = ["mpi_command", "run_mpi"]
+__all__ = ["mpi_command", "run_mpi", "started"]
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
 AGENT = '#!/bin/sh\nhost=$1; shift\nexec {enter} "$host" sh -c "$*"\n'
@@ -107,7 +107,11 @@ def run_mpi(
 
 @contextlib.contextmanager
 def started(
-    lab: Lab, hosts: Sequence[Host], command: Sequence[str], patience: float
+    lab: Lab,
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    patience: float,
+    stdin: int = subprocess.DEVNULL,
 ) -> Iterator[tuple[subprocess.Popen[str], threading.Event]]:
     """Start a command in the first host; leave no process in any when it is over.
 
@@ -115,7 +119,7 @@ def started(
     """
     process = hosts[0].popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

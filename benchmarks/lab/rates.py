@@ -1,9 +1,9 @@
 """Gradient coding beside CodedReduce on slower and slower links, 84 workers.
 
 What counting messages does not know takes time that does not grow with that of a
-message: orders, agents that look now and then, adding up, and the two cores that all
-hosts share. On slower links it weighs less, and the ratio of the two comes nearer to
-what is predicted. If it were a share of every message, that would stay as it is.
+message: orders, agents, adding up, and the two cores that all hosts share. On slower
+links it weighs less, and the ratio of the two comes nearer to what is predicted. If it
+were a share of every message, that would stay as it is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Eight workers train, each in a host of its own that has room for no second one. The
 link of one is cut for a moment. Then a host is killed, with all that runs in it, and
-another is cut off for so long that Ray gives it up. Both come back in the end.
+another is cut off for so long that it is given up. Both come back in the end.
 
 Either of two workers can stand in for the other, and those that are hit stand in for
 others than each other. So every step can be finished, and every sum has to be right.
@@ -10,28 +10,25 @@ others than each other. So every step can be finished, and every sum has to be r
 
 from __future__ import annotations
 
-import json
+import contextlib
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
 
+from driver_lines import DriverLines, Line
 from hosts import Host, Lab, LabFailed
 from ray_hosts import Cluster, ray_cluster
 from writing import Table, figure, save, table
 
-DRIVER = Path(__file__).with_name("spot_driver.py")
+DRIVER = Path(__file__).with_name("training.py")
 PATIENCE = 200.0  # seconds for anything that is waited for
-LONGEST = 5.0  # seconds of a step: less than Ray takes to find out
+LONGEST = 5.0  # seconds of a step: less than it takes to notice a cut
 OFF = 1e-9  # of a sum, relative to it
 MOMENT = "cut for a moment"  # so short that nobody need be lost
-
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -79,54 +76,6 @@ class Fault:
     sent: int = 0
 
 
-class Said:
-    """The lines that the driver prints, as they come."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self.lines: list[Line] = []
-        self._news = threading.Condition()
-        self._is_over = False
-        self._reader = threading.Thread(target=self._read, args=(stream,), daemon=True)
-        self._reader.start()
-
-    def _read(self, stream: IO[str]) -> None:
-        for line in stream:
-            if line.startswith("{"):
-                with self._news:
-                    self.lines.append(json.loads(line))
-                    self._news.notify_all()
-        with self._news:
-            self._is_over = True
-            self._news.notify_all()
-
-    def wait(
-        self, wanted: Callable[[Line], bool], after: float = 0.0
-    ) -> dict[str, Any] | None:
-        """Return the first such line after a time; None: there is none."""
-        seen, until = 0, time.monotonic() + PATIENCE
-        with self._news:
-            while True:
-                for line in self.lines[seen:]:
-                    if line["at"] > after and wanted(line):
-                        return line
-                seen = len(self.lines)
-                left = until - time.monotonic()
-                if self._is_over or left <= 0:
-                    return None
-                self._news.wait(left)
-
-    def steps(self, since: float = 0.0, until: float = float("inf")) -> list[Line]:
-        """Return those of steps that ended in some time."""
-        with self._news:
-            lines = list(self.lines)
-        return [x for x in lines if x["what"] == "step" and since < x["at"] <= until]
-
-    def go_on(self, steps: int) -> None:
-        """Wait for so many steps."""
-        done = self.steps()[-1]["step"] if self.steps() else -1
-        self.wait(lambda line: line.get("step", -1) >= done + steps)
-
-
 @dataclass
 class Story:
     """What was done, and what the driver said.
@@ -137,7 +86,7 @@ class Story:
         last: What it said about errors, at the end.
     """
 
-    said: Said
+    said: DriverLines
     faults: list[Fault] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
     code: int | None = None
@@ -156,7 +105,8 @@ def measure(setting: Setting) -> Story:
         ray_cluster(lab, head_cpus=0) as cluster,
     ):
         errors = lab.folder / "driver.txt"
-        words = [sys.executable, str(DRIVER), "--workers", str(setting.hosts - 1)]
+        words = [sys.executable, str(DRIVER), "--engine", "ray"]
+        words += ["--workers", str(setting.hosts - 1)]
         with errors.open("w") as file:
             driver = cluster.popen(
                 words,
@@ -165,10 +115,12 @@ def measure(setting: Setting) -> Story:
                 stderr=file,
                 text=True,
             )
-        story = Story(Said(driver.stdout))
+        story = Story(DriverLines(driver.stdout, PATIENCE))
         try:
             happen(story, cluster, setting)
-            driver.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                driver.stdin.write("end\n")
+                driver.stdin.close()
             story.said.wait(lambda line: line["what"] == "ended")
             story.code = driver.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -248,10 +200,10 @@ def mend(story: Story, fault: Fault) -> None:
 
 
 def is_lost(fault: Fault) -> Callable[[Line], bool]:
-    return lambda line: line["what"] == "lost" and line["worker"] == fault.worker
+    return lambda line: line["what"] == "lost" and fault.worker in line["workers"]
 
 
-def is_heard(fault: Fault, said: Said) -> Callable[[Line], bool]:
+def is_heard(fault: Fault, said: DriverLines) -> Callable[[Line], bool]:
     """Return what tells whether a worker is heard as another process than before."""
     lives = said.steps(until=fault.at)[-1]["lives"][fault.worker]
 
@@ -280,7 +232,7 @@ def main(quick: bool, out: Path) -> list[str]:
     return missed
 
 
-def find(said: Said, fault: Fault) -> None:
+def find(said: DriverLines, fault: Fault) -> None:
     """Find in what was said what became of a fault."""
     over = fault.back if fault.name == MOMENT else None
     until = float("inf") if over is None else over
@@ -320,7 +272,7 @@ def apart(since: float | None, until: float | None) -> str:
 Stretches = list[tuple[tuple[float, str], tuple[float, str]]]
 
 
-def shown_stretches(said: Said, stretches: Stretches) -> Table:
+def shown_stretches(said: DriverLines, stretches: Stretches) -> Table:
     head = ("from", "seconds", "steps", "a second", "median [s]", "longest [s]")
     shown = Table(head, [])
     for (since, name), (until, _) in stretches:

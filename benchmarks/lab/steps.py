@@ -119,7 +119,9 @@ def run(scheme: Scheme, options: argparse.Namespace, name: str) -> None:
     size = options.size // 4 - 2
     kinds = {"dtype": "float32", "parameters_dtype": "float32"}
     layout = VectorLayout(max(1, options.parameters // 4), size, **kinds)
-    engine, watch, exact = Mpi(), Watch(), name != "first four"
+    # No worker is on the root's host: every sum has to come over its link.
+    engine = Mpi(root_is_agent=False, threads=1)
+    watch, exact = Watch(), name != "first four"
     if options.uplink:
         seconds = tuple(float(one) for one in options.seconds.split(","))
         engine.share(Link(options.uplink, seconds=seconds))

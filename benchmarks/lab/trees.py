@@ -36,8 +36,8 @@ class Setting:
         rate: Of a link.
         size: Of a message, bytes.
         steps: Of every scheme.
-        warm: Of those, at first, are not counted: connections are made, and it is tried
-            out how many sums to let in at a time.
+        warm: Of those, at first, are not counted: connections are made, and the engine
+            learns how long a sum usually takes.
     """
 
     workers: int = 84

@@ -19,7 +19,7 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     Upload,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Here
@@ -274,7 +274,7 @@ def test_a_step_that_is_given_up_says_so() -> None:
             event = super().next_event(timeout)
             if not isinstance(event, Progressed):
                 return event
-            return WorkerLost(0, event.at)
+            return WorkersLost((0,), event.at)
 
     with pytest.raises(StepGivenUp, match="lost workers"):
         probe(cut, Loses, 2, steps=1)

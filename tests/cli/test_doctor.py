@@ -22,7 +22,7 @@ class Shown:
 Run = Callable[..., Shown]
 
 FOUND = (
-    Finding("local", "ok", "one exact step by two workers in 0.1 s", seconds=0.1),
+    Finding("local", "ok", "one exact step by 2 workers in 0.1 s", seconds=0.1),
     Finding("ray", "missing", "not installed", "pip install 'codedgrad[ray]'"),
     Finding("mpi", "broken", "it said \x1b[31m" + 30 * "something ", "", detail="all"),
 )
@@ -62,7 +62,7 @@ def test_this_machine_is_examined(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     lines = shown.out.splitlines()
     assert lines[0].startswith("codedgrad ")
     rows = {line.split()[0]: line.split()[1] for line in lines[3:] if line[0] != " "}
-    assert list(rows) == ["local", "torch", "ray", "mpi", "lab"]
+    assert list(rows) == ["local", "torch", "torchrun", "ray", "mpi", "lab"]
     assert rows["local"] == rows["torch"] == "ok"
     assert max(map(len, lines)) <= 80
 
@@ -72,10 +72,10 @@ def test_a_row_is_a_state_a_reason_and_a_command(run: Run) -> None:
     shown = run("doctor")
     assert shown.code == 0
     assert (
-        "\nlocal  ok      one exact step by two workers in 0.1 s\n"
-        "ray    missing not installed\n"
-        "               pip install 'codedgrad[ray]'\n"
-        "mpi    broken  it said something"
+        "\nlocal    ok      one exact step by 2 workers in 0.1 s\n"
+        "ray      missing not installed\n"
+        "                 pip install 'codedgrad[ray]'\n"
+        "mpi      broken  it said something"
     ) in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
 

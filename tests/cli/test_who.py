@@ -12,6 +12,7 @@ import pytest
 from codedgrad.cli import main
 from codedgrad.delays import write_matrix
 from codedgrad.trace import Manifest, write_manifest
+from codedgrad.trace.format import VERSION
 
 
 @dataclass
@@ -95,15 +96,36 @@ def test_a_trace_and_the_folder_around_it_tell_the_same(
     shown = run("who", trace)
     assert shown.code == 0
     assert shown.out.startswith("worker 0 is 9.97 times as slow as the others, always")
-    folder = tmp_path / "run"
+    folder = folder_around(trace.read_bytes(), tmp_path / "run")
+    assert run("who", folder).out == shown.out
+
+
+def folder_around(trace: bytes, folder: Path) -> Path:
+    """Make the folder of a run that has this trace."""
     (folder / "trace").mkdir(parents=True)
-    (folder / "trace" / "0001-00000000.jsonl").write_bytes(trace.read_bytes())
+    (folder / "trace" / "0001-00000000.jsonl").write_bytes(trace)
     manifest = Manifest(
         scheme="uncoded", workers=4, parts=4, engine="local", seed=0, samples=100,
         batch_size=10, steps_per_epoch=10,
     )  # fmt: skip
     write_manifest(folder, manifest)
-    assert run("who", folder).out == shown.out
+    return folder
+
+
+def test_a_trace_of_another_version_is_refused_and_a_run_does_without_it(
+    run: Run, trace: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, before = (b'"version":%d}' % version for version in (VERSION, VERSION - 1))
+    older = trace.read_bytes().replace(now, before, 1)
+    said = f"has version {VERSION - 1} of the trace format, and this codedgrad reads"
+    trace.write_bytes(older)
+    shown = run("who", trace)
+    assert (shown.code, shown.out) == (2, "")
+    assert f"error: {trace}: {said}" in shown.err
+    shown = run("who", folder_around(older, tmp_path / "run"))
+    assert shown.code == 0
+    assert shown.out.startswith("cannot tell which worker is slow: no step has ended")
+    assert caplog.text.count(said) == 1
 
 
 @pytest.mark.parametrize("ending", ["csv", "npy", "parquet"])

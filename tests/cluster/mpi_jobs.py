@@ -1,7 +1,8 @@
-"""Jobs of a real Open MPI: launched, watched, and seen to leave no process behind.
+"""Jobs of real launchers: started, watched, and seen to leave no process behind.
 
 Every process of a job inherits a variable with a value of its own, by which all of them
-are found in `/proc`: mpirun, the root, agents, nurseries, workers, and whatever else.
+are found in `/proc`: mpirun or torchrun, root, agents, nurseries, workers, and whatever
+else.
 """
 
 import importlib.util
@@ -20,12 +21,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0  # seconds; only a hang takes so long
+PATIENCE = 200.0  # seconds; only a hang takes so long
 ULFM = ("--with-ft", "ulfm", "--mca", "btl", "self,tcp")
 _RULE = "-" * 74  # above and below what mpirun has to say
 _CLOSED = re.compile(r"\[warn\] Epoll |\[[^]]+:\d+\] pmix_ptl_base: send_msg: ")
 _VARIABLE = "CODEDGRAD_TEST_JOB"
-_INSIDE = Path(__file__).parent  # where scripts find `mpi_inside`
+_INSIDE = Path(__file__).parent  # where scripts find `inside`
+APART = {"CODEDGRAD_HOSTS": "processes"}  # every process is a machine of its own
 
 
 def launcher() -> str | None:
@@ -179,16 +181,37 @@ class Jobs:
         processes: int,
         *arguments: str,
         options: tuple[str, ...] = (),
-        plain: bool = False,
+        ours: tuple[str, ...] = (),
         **environment: str,
     ) -> Job:
-        """Run a script, a file or its text, under mpirun; in all processes if plain."""
+        """Run a script, a file or its text, under mpirun.
+
+        Args:
+            script: The file, or the text.
+            processes: How many mpirun starts.
+            arguments: Of the script.
+            options: Of mpirun.
+            ours: Options of our launcher.
+            environment: Variables to set besides.
+        """
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         mpirun = [launcher() or "mpirun", *as_root, "--oversubscribe", *options]
         mpirun += ["-n", str(processes)]
-        ours = [] if plain else ["-m", "codedgrad.engines.mpi"]
-        words = [*ours, self.file(script), *arguments]
+        words = ["-m", "codedgrad.engines.mpi", *ours, self.file(script), *arguments]
         return self.python(*words, under=mpirun, **environment)
+
+    def torchrun(
+        self,
+        script: str | Path,
+        processes: int,
+        *arguments: str,
+        options: tuple[str, ...] = ("--standalone",),
+        **environment: str,
+    ) -> Job:
+        """Run a script, a file or its text, under torchrun."""
+        words = ["-m", "torch.distributed.run", *options]
+        words += [f"--nproc-per-node={processes}", self.file(script), *arguments]
+        return self.python(*words, **environment)
 
     def python(self, *words: str, under: Sequence[str] = (), **environment: str) -> Job:
         """Run a Python, or many."""

@@ -1,6 +1,7 @@
 """Training under a real mpirun: as anywhere else, with slow and dying workers too.
 
-A launch takes seconds, so one job does many things, and tells what came of them.
+A launch takes seconds, so one job does many things, and tells what came of them. Every
+process counts as a machine of its own, unless a job says otherwise.
 """
 
 import importlib.util
@@ -23,14 +24,20 @@ _spec.loader.exec_module(mpi_jobs)
 if why_not := mpi_jobs.why_not():
     pytest.skip(why_not, allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(600)  # where the machine is busy otherwise
+
 CHECKED = """
-import sys
 from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.testing import check_engine
-from mpi_inside import tell
-shares = sys.argv[1] == "near"
-check_engine(lambda: Mpi(open_segments=20, share_memory=shares))
-tell("passed")
+from inside import agents, tell
+
+engines = []
+def make():
+    engines.append(Mpi(open_segments=20, root_is_agent=False))
+    return engines[-1]
+
+check_engine(make)
+tell("hosts", sorted(len(host.workers) for host in engines[-1]._far.values()))
 """
 
 MANY = """
@@ -42,8 +49,8 @@ from codedgrad.engines import Driver, FaultPlan, train
 from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import auto, coded_reduce, cyclic, fractional, uncoded
-from mpi_inside import (
-    RATE, agents, alone, go_on, gradient, is_close, seconds_used, stop, tell,
+from inside import (
+    RATE, agents, alone, far_host, go_on, gradient, is_close, seconds_used, stop, tell,
 )
 
 tell("arguments", sys.argv)
@@ -55,38 +62,40 @@ def outcome(run, scheme):
         "equal": is_close(run.parameters, alone(SIZE, scheme.parts, STEPS)),
     }
 
-# any number of runs, on some or all of the processes
+# any number of runs, on some or all of the hosts, one worker or several on each
 tree = coded_reduce(4, 1, 0)
-for scheme in (uncoded(4), fractional(2, 1), cyclic(3, 1), auto(4), tree):
+for scheme in (
+    uncoded(4), fractional(2, 1), cyclic(3, 1), auto(4), tree, fractional(12, 2)
+):
     run = train(gradient, np.zeros(SIZE), scheme, steps=STEPS, rate=RATE, engine="mpi")
-    tell(f"calm {scheme.name}", outcome(run, scheme))
+    tell(f"calm {scheme.workers} {scheme.name}", outcome(run, scheme))
 
-# what is sent, from workers that share the root's host, and from others
-for near in (True, False):
-    engine = Mpi(share_memory=near)
+# what is sent, with the root's own host among them and without
+for root_is_agent in (True, False):
+    engine = Mpi(root_is_agent=root_is_agent)
     train(gradient, np.zeros(SIZE), tree, steps=STEPS, rate=RATE, engine=engine)
-    tell(f"near {near}", [engine.read, engine.fetched, engine.carried])
+    moved = [engine.read, engine.fetched, engine.carried, engine.delivered]
+    tell(f"moved, root is agent: {root_is_agent}", moved)
 
 # run after run, nothing is left open
-def open_files(near=True):
-    engine, job = Mpi(share_memory=near), NumpyJob(gradient, 5)
-    engine.start(lambda: job, job.layout, 4)
-    link = engine._transport._link
-    tell(f"bells {near}", [link.is_rung_for, len(link._ropes)])
-    pids = [os.getpid(), *agents(engine)]
+def open_files():
+    engine, job = Mpi(), NumpyJob(gradient, 5)
+    engine.start(lambda: job, job.layout, 5)
+    pids = agents(engine)
+    assert pids[0] == os.getpid()
     engine.close()
     gc.collect()
     return [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids]
 
 tell("open files", [open_files() for _ in range(3)])
-open_files(near=False)
 
-# faults on purpose; all take long enough for everybody to have begun
+# faults on purpose; all take long enough for every worker to have begun
 fixed = np.full((1, 4), 0.03)
 delays = Times(fixed=fixed, unit=np.zeros_like(fixed))
 for name, scheme, faults in (
     ("slow", fractional(4, 1), FaultPlan().slow(1, 3, 0.3).slow(0, 6, 0.3)),
     ("killed", uncoded(4), FaultPlan().kill(2, 3).kill(0, 5).kill(2, 8)),
+    ("stopped by a plan", uncoded(4), FaultPlan().stop(1, 3, 0.3).stop(0, 5, 0.3)),
 ):
     engine = Mpi()
     run = train(gradient, np.zeros(SIZE), scheme, steps=STEPS, rate=RATE,
@@ -97,7 +106,7 @@ for name, scheme, faults in (
 # steps by hand, with vectors long enough to be caught on their way
 class Steps:
     def __init__(self, scheme, size, watch=None):
-        self.engine = Mpi(share_memory=False)
+        self.engine = Mpi(root_is_agent=False)
         self.scheme, self.x = scheme, np.zeros(size)
         job = NumpyJob(gradient, size)
         self.driver = Driver(self.engine, scheme, job.layout, watch=watch)
@@ -109,36 +118,56 @@ class Steps:
         self.x = self.x - RATE * sum_.gradient
         self.heard.append(sum_.report.heard)
 
+    def until_heard(self, worker):
+        for _ in range(10_000):
+            self.step()
+            if worker in self.heard[-1]:
+                return
+        raise AssertionError(f"worker {worker} is not heard any more")
+
     @property
     def is_right(self):
         return is_close(self.x, alone(len(self.x), self.scheme.parts, len(self.heard)))
 
-# a process of MPI stands still as it is given something; later, its fellow does
+# a process stands still as its worker is given something; later, its fellow does
 LONG = 600_000  # numbers: 4.8 MB
-stopped = []
-def watch(event, commands):
-    for command in commands:
-        if isinstance(command, Assign) and command.step == 3 and not stopped:
-            if command.segment.worker == 1:
-                stopped.append(agents(steps.engine)[1])
-                stop(stopped[0])
+def stopping(scheme, of):
+    '''Let the agent or the worker 1 stand still for six steps, then the other.'''
+    stopped = []
+    def watch(event, commands):
+        for command in commands:
+            if isinstance(command, Assign) and command.step == 3 and not stopped:
+                if command.segment.worker == 1:
+                    stopped.append(of(steps.engine)[1])
+                    stop(stopped[0])
+    steps = Steps(scheme, LONG, watch)
+    zero, one, *_ = of(steps.engine)
+    for _ in range(9):
+        steps.step()
+    without = steps.heard[3:]
+    go_on(one)
+    if scheme.name.startswith("fractional"):
+        stop(zero)  # so the other one is needed
+        for _ in range(3):
+            steps.step()
+        go_on(zero)
+    again = steps.heard[9:]
+    steps.until_heard(0)
+    steps.until_heard(1)
+    return steps, {
+        "fired": stopped == [one], "without": without, "with": again,
+        "equal": steps.is_right, "lives": steps.engine.lives,
+    }
 
-steps = Steps(fractional(4, 1), LONG, watch)
-zero, one, *_ = agents(steps.engine)
-for _ in range(9):
-    steps.step()
-without = steps.heard[3:]
-go_on(one)
-stop(zero)  # so the other one is needed
-for _ in range(3):
-    steps.step()
-go_on(zero)
-for _ in range(3):
-    steps.step()
-tell("stopped", {
-    "fired": stopped == [one], "without": without, "with": steps.heard[9:12],
-    "equal": steps.is_right, "lives": steps.engine.lives,
-})
+for scheme in (cyclic(4, 1), auto(4)):
+    steps, facts = stopping(scheme, agents)
+    tell(f"agent stopped, {scheme.name.partition('(')[0]}", facts)
+    steps.engine.close()
+steps, facts = stopping(fractional(4, 1), lambda engine: engine.pids)
+tell("worker stopped, fractional", facts)
+steps.engine.close()
+steps, facts = stopping(fractional(4, 1), agents)
+tell("agent stopped, fractional", facts)
 
 # nobody has anything to do
 def shares(pids):
@@ -154,78 +183,55 @@ tell("idle between runs", shares(pids))
 
 # a process stands still when its sum is asked for: that is late, and right
 steps = Steps(fractional(4, 1), LONG)
-transport, one = steps.engine._transport, agents(steps.engine)[1]
-fetch, come, late, came = transport.fetch, steps.engine._come, [], {}
-def stop_and_fetch(agent, key, rows):
-    if agent == 1 and len(steps.heard) >= 3 and not late:
+engine, one = steps.engine, agents(steps.engine)[1]
+host = far_host(engine, 1)
+fetch, late = host.fetch, []
+def stop_and_fetch(key, rows, sink):
+    if len(steps.heard) >= 3 and not late:
         stop(one)
-        late.extend([key, len(steps.heard), steps.x.copy()])
-    fetch(agent, key, rows)
-def look_and_come(key, terms):
-    for vector in terms or ():
-        came[key] = vector.copy() if late[:1] == [key] else None
-    come(key, terms)
-transport.fetch, steps.engine._come = stop_and_fetch, look_and_come
+        sink[:] = np.nan  # this list keeps it, so it is used for no other sum
+        late.extend([sink, len(steps.heard), steps.x.copy()])
+    fetch(key, rows, sink)
+host.fetch = stop_and_fetch
 while not late:  # until it is asked
     steps.step()
-while len(steps.heard) < late[1] + 6:
+sink, step, x = late
+while len(steps.heard) < step + 6:
     steps.step()
-was_late = late[0] not in came
+was_late = bool(np.isnan(sink).all())
 go_on(one)
-while late[0] not in came:
+while np.isnan(sink).any():
     steps.step()
-key, step, x = late
 wanted = sum(gradient(x, part, step)[2] for part in (0, 1))
 tell("late", {
     "was late": was_late,
-    "right": is_close(came[key][:LONG], wanted),
+    "right": is_close(sink[:LONG], wanted),
     "equal": steps.is_right,
 })
 steps.engine.close()
 sys.exit(7)
 """
 
-DRAINED = """
-import os, sys, time
+TOGETHER = """
+import sys
 import numpy as np
-import mpi4py
-from mpi4py import MPI
-from codedgrad.engines.mpi.engine import _Pool
-from codedgrad.engines.mpi.link import BODY, MpiLink
-from mpi_inside import go_on, stop, tell
+from codedgrad.engines import train
+from codedgrad.engines.mpi.engine import Mpi
+from codedgrad.schemes import coded_reduce
+from inside import agents, alone, gradient, is_close, tell
 
-comm, SIZE, MANY = MPI.COMM_WORLD, 600_000, 24
-other = comm.sendrecv(os.getpid(), 1 - comm.Get_rank(), source=1 - comm.Get_rank())
-link, pool = MpiLink(comm, lambda rank, reason: sys.exit(reason)), _Pool()
-if comm.Get_rank() == 0:
-    stop(other)
-    for number in range(MANY):
-        vector = pool.vector(SIZE, "float64")
-        vector[:] = number
-        link.give(1, BODY, vector)
-        del vector  # as parameters are forgotten with which a step is over
-        link.progress()
-    tell("on its way", link.is_busy)
-    go_on(other)
-    while link.is_busy:
-        link.progress()
-        time.sleep(link.pause())
-    free = sum(map(len, pool._free.values()))
-    tell("memory", [free, MANY])
-else:
-    found = []
-    def take(number):
-        if number < MANY:
-            vector = np.full(SIZE, -1.0)
-            link.take(0, BODY, vector, lambda: look(vector, number))
-    def look(vector, number):
-        found.append([float(vector.min()), float(vector.max())])
-        take(number + 1)
-    take(0)
-    while len(found) < MANY:
-        link.progress()
-        time.sleep(link.pause())
-    tell("found", found)
+tree, root_is_agent = coded_reduce(6, 2, 0), sys.argv[1] == "root"
+for _ in range(2):
+    engine, hosts = Mpi(root_is_agent=root_is_agent), []
+    def evaluate(x):
+        hosts.append(len(set(agents(engine))))
+        return 0.0
+    run = train(
+        gradient, np.zeros(500), tree, steps=8, engine=engine, evaluate=evaluate
+    )
+    tell("moved", [engine.read, engine.fetched, engine.carried, engine.delivered])
+    tell("hosts", hosts[0])
+    tell("equal", is_close(run.parameters, alone(500, tree.parts, 8)))
 """
 
 
@@ -237,16 +243,22 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def many(jobs: Any) -> Any:
-    job = jobs.mpirun(MANY, 5, "--size", "two words", "")
+    job = jobs.mpirun(MANY, 5, "--size", "two words", "", **mpi_jobs.APART)
     job.code = job.wait()
     return job
 
 
-@pytest.mark.parametrize("where", ["near", "far"])
-def test_it_does_what_engines_have_to_do(where: str, jobs: Any) -> None:
-    job = jobs.mpirun(CHECKED, 5, where)
+@pytest.mark.parametrize(
+    ("processes", "apart", "hosts"),
+    [(5, True, [1, 1, 1, 1]), (2, False, [4])],
+    ids=["a worker a host", "four workers a host"],
+)
+def test_it_does_what_engines_have_to_do(
+    processes: int, apart: bool, hosts: list[int], jobs: Any
+) -> None:
+    job = jobs.mpirun(CHECKED, processes, **(mpi_jobs.APART if apart else {}))
     assert job.wait() == 0, job.err
-    assert "passed" in job.answers
+    assert job.answers["hosts"] == hosts
     assert job.is_all_gone()
 
 
@@ -263,23 +275,57 @@ def test_a_script_gets_its_arguments(many: Any) -> None:
 
 def test_any_number_of_runs_come_out_as_in_a_single_process(many: Any) -> None:
     calm = {k: v for k, v in many.answers.items() if k.startswith("calm")}
-    assert len(calm) == 5
+    assert len(calm) == 6
     for name, facts in calm.items():
         assert facts == {"steps": [*range(12)], "equal": True}, name
 
 
-def test_what_is_near_is_read_and_what_is_not_is_fetched(many: Any) -> None:
-    """Of a tree that is a chain, what the one child of the root has."""
-    assert many.answers["near True"] == [12, 0, 12 * 3]
-    assert many.answers["near False"] == [0, 12, 12 * 3]
-
-
-def test_the_root_and_who_is_near_ring_for_each_other_and_nobody_else(
-    many: Any,
+@pytest.mark.parametrize(
+    ("root_is_agent", "moved"),
+    [(True, [12, 0, 12 * 3, 12 * 3]), (False, [0, 12, 12 * 3, 12 * 4])],
+)
+def test_sums_of_the_roots_host_are_read_and_others_are_fetched(
+    many: Any, root_is_agent: bool, moved: list[int]
 ) -> None:
-    """An agent says where its own bell is only if it has reached the root's."""
-    assert many.answers["bells True"] == [True, 4]
-    assert many.answers["bells False"] == [False, 0]
+    """Of a tree that is a chain, what the one child of the root has.
+
+    Every other worker sends to another host, and every other host than the root's is
+    sent the parameters.
+    """
+    assert many.answers[f"moved, root is agent: {root_is_agent}"] == moved
+
+
+@pytest.mark.parametrize(
+    ("who", "processes", "apart", "hosts", "moved"),
+    [
+        ("root", 3, False, 1, [16, 0, 0, 0]),
+        ("another", 3, False, 1, [0, 16, 0, 8]),
+        ("root", 2, True, 2, [8, 8, 16, 8]),
+    ],
+    ids=["on the root's host", "on another", "on two hosts"],
+)
+def test_between_workers_of_a_host_nothing_is_sent(
+    jobs: Any, who: str, processes: int, apart: bool, hosts: int, moved: list[int]
+) -> None:
+    """In a tree in which two children of the root have two children each.
+
+    The parameters go to a host once a step, however many workers it has. Of several
+    processes on a machine one is the agent, and the others sleep.
+    """
+    environment = mpi_jobs.APART if apart else {}
+    job = jobs.mpirun(TOGETHER, processes, who, **environment)
+    assert job.wait() == 0, job.err
+    assert job.answers == {"moved": moved, "hosts": hosts, "equal": True}
+    assert job.is_all_gone()
+
+
+def test_a_script_runs_without_mpirun_too(jobs: Any) -> None:
+    script = jobs.file(TOGETHER)
+    job = jobs.python("-m", "codedgrad.engines.mpi", script, "root")
+    assert job.wait() == 0, job.err
+    assert job.answers == {"moved": [16, 0, 0, 0], "hosts": 1, "equal": True}
+    assert job.said == []
+    assert job.is_all_gone()
 
 
 def test_nothing_is_left_open_after_a_run(many: Any) -> None:
@@ -296,8 +342,9 @@ def test_that_a_loss_ends_the_job_is_said_once_and_at_the_start(many: Any) -> No
     assert many.err.count("the loss of a host") == 1
 
 
-def test_a_slow_worker_changes_nothing(many: Any) -> None:
-    facts = many.answers["slow"]
+@pytest.mark.parametrize("what", ["slow", "stopped by a plan"])
+def test_a_slow_worker_changes_nothing(many: Any, what: str) -> None:
+    facts = many.answers[what]
     assert facts["fired"]
     assert facts["steps"] == [*range(12)]
     assert facts["equal"]
@@ -312,8 +359,20 @@ def test_a_worker_that_is_killed_is_forked_again_and_no_step_is_lost(many: Any) 
     assert facts["lives"] == [2, 1, 3, 1]
 
 
-def test_steps_go_on_without_a_process_that_stands_still(many: Any) -> None:
-    facts = many.answers["stopped"]
+STOPPED = pytest.mark.parametrize(
+    "who",
+    [
+        "agent stopped, fractional",
+        "agent stopped, cyclic",
+        "agent stopped, auto",
+        "worker stopped, fractional",
+    ],
+)
+
+
+@STOPPED
+def test_steps_go_on_without_a_process_that_stands_still(many: Any, who: str) -> None:
+    facts = many.answers[who]
     assert facts["fired"]
     assert facts["equal"]
     assert facts["lives"] == [1, 1, 1, 1]
@@ -321,9 +380,11 @@ def test_steps_go_on_without_a_process_that_stands_still(many: Any) -> None:
     assert all(1 not in heard for heard in facts["without"])
 
 
-def test_a_process_that_goes_on_is_used_again(many: Any) -> None:
-    facts = many.answers["stopped"]
+@pytest.mark.parametrize("who", ["agent", "worker"])
+def test_a_process_that_goes_on_is_used_again(many: Any, who: str) -> None:
+    facts = many.answers[f"{who} stopped, fractional"]
     assert all(1 in heard and 0 not in heard for heard in facts["with"])
+    assert len(facts["with"]) == 3
 
 
 def test_a_sum_of_megabytes_that_comes_late_is_whole_and_spoils_nothing(
@@ -340,13 +401,3 @@ def test_processes_that_have_nothing_to_do_leave_the_cores_to_others(
     print(when, shares)
     assert len(shares) == 4
     assert max(shares) < 0.2
-
-
-def test_no_memory_is_used_again_before_what_was_in_it_has_arrived(jobs: Any) -> None:
-    job = jobs.mpirun(DRAINED, 2, plain=True)
-    assert job.wait() == 0, job.err
-    assert job.answers["on its way"] is True
-    assert job.answers["found"] == [[number, number] for number in range(24)]
-    free, sent = job.answers["memory"]
-    assert 1 < free <= sent
-    assert job.is_all_gone()

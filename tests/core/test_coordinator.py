@@ -34,8 +34,8 @@ from codedgrad.core import (
     Upload,
     Wait,
     WakeAt,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.errors import BrokenPlan, InvalidOptions, ProtocolError
 from codedgrad.testing import Everything, Invariants
@@ -189,7 +189,7 @@ def test_an_event_that_overtakes_a_due_timer_brings_it_along() -> None:
         Combine(0, ((1, 1.0),), 2.0)
     ]
     coordinator = started(schemes.uncoded(2))
-    (end,) = coordinator.handle(WorkerLost(0, at=1801.0))
+    (end,) = coordinator.handle(WorkersLost((0,), at=1801.0))
     assert isinstance(end, GiveUp)
 
 
@@ -218,7 +218,7 @@ def test_at_equal_times_messages_come_before_the_timer() -> None:
 
 def test_a_lost_worker_within_the_tolerance_is_not_missed() -> None:
     coordinator = started(schemes.fractional(2, 1))
-    assert coordinator.handle(WorkerLost(0, at=1.0)) == []
+    assert coordinator.handle(WorkersLost((0,), at=1.0)) == []
     assert coordinator.handle(answer(0, at=1.1, parts=2)) == []  # it is gone
     assert coordinator.ignored == {"lost": 1}
     assert coordinator.handle(answer(1, at=2.0, parts=2)) == [
@@ -229,7 +229,7 @@ def test_a_lost_worker_within_the_tolerance_is_not_missed() -> None:
 def test_what_was_heard_of_a_lost_worker_stays() -> None:
     coordinator = started(schemes.uncoded(2))
     coordinator.handle(answer(0, at=1.0))
-    coordinator.handle(WorkerLost(0, at=1.5))
+    coordinator.handle(WorkersLost((0,), at=1.5))
     assert coordinator.handle(answer(1, at=2.0)) == [
         Combine(0, ((1, 1.0), (3, 1.0)), 0.0)
     ]
@@ -240,8 +240,8 @@ def test_when_too_many_are_lost_a_rejoin_is_waited_for_and_given_the_rows_again(
 ):
     coordinator = started(schemes.uncoded(2))
     coordinator.handle(answer(0, at=1.0))
-    assert coordinator.handle(WorkerLost(1, at=2.0)) == []
-    assert coordinator.handle(WorkerJoined(1, at=3.0)) == [
+    assert coordinator.handle(WorkersLost((1,), at=2.0)) == []
+    assert coordinator.handle(WorkersJoined((1,), at=3.0)) == [
         Assign(0, Segment(4, 1, (1,), (1.0,)), 5, whole=True)
     ]
     assert coordinator.handle(answer(1, at=3.5)) == []  # of its former life
@@ -253,16 +253,16 @@ def test_when_too_many_are_lost_a_rejoin_is_waited_for_and_given_the_rows_again(
 def test_who_rejoins_is_not_asked_again_for_what_was_heard() -> None:
     coordinator = started(schemes.uncoded(3))
     coordinator.handle(answer(0, at=1.0))
-    coordinator.handle(WorkerLost(0, at=1.5))
-    assert coordinator.handle(WorkerJoined(0, at=2.0)) == []
+    coordinator.handle(WorkersLost((0,), at=1.5))
+    assert coordinator.handle(WorkersJoined((0,), at=2.0)) == []
 
 
 def test_a_worker_that_was_back_does_not_keep_open_what_cannot_decode_any_more() -> (
     None
 ):
     coordinator = started(schemes.uncoded(2))
-    coordinator.handle(WorkerLost(1, at=1.0))
-    coordinator.handle(WorkerJoined(1, at=2.0))  # it is asked for message 5
+    coordinator.handle(WorkersLost((1,), at=1.0))
+    coordinator.handle(WorkersJoined((1,), at=2.0))  # it is asked for message 5
     coordinator.handle(MessageFailed(0, 0, 1, "not finite", at=3.0))  # 7 is asked for
     assert coordinator.handle(MessageFailed(0, 0, 7, "not finite", at=4.0)) == []
     (end,) = coordinator.handle(MessageArrived(0, 1, 5, ((4, 1),), at=5.0))
@@ -272,10 +272,10 @@ def test_a_worker_that_was_back_does_not_keep_open_what_cannot_decode_any_more()
 
 def test_a_step_that_starts_without_a_worker_asks_it_when_it_joins() -> None:
     coordinator = Coordinator(schemes.uncoded(2))
-    assert coordinator.handle(WorkerLost(1, at=0.0)) == []
+    assert coordinator.handle(WorkersLost((1,), at=0.0)) == []
     first = coordinator.handle(StepStarted(0, at=1.0))
     assert [type(c) for c in first] == [Assign, WakeAt]
-    assert coordinator.handle(WorkerJoined(1, at=2.0)) == [
+    assert coordinator.handle(WorkersJoined((1,), at=2.0)) == [
         Assign(0, Segment(2, 1, (1,), (1.0,)), 3, whole=True)
     ]
     assert coordinator.alive == (True, True)
@@ -283,11 +283,126 @@ def test_a_step_that_starts_without_a_worker_asks_it_when_it_joins() -> None:
 
 def test_a_loss_or_a_join_told_twice_changes_nothing() -> None:
     coordinator = started(schemes.uncoded(2))
-    coordinator.handle(WorkerLost(0, at=1.0))
-    assert coordinator.handle(WorkerLost(0, at=1.0)) == []
-    assert coordinator.handle(WorkerJoined(1, at=1.0)) == []
-    assert coordinator.handle(WorkerLost(7, at=1.0)) == []
+    coordinator.handle(WorkersLost((0,), at=1.0))
+    assert coordinator.handle(WorkersLost((0,), at=1.0)) == []
+    assert coordinator.handle(WorkersJoined((1,), at=1.0)) == []
+    assert coordinator.handle(WorkersLost((7,), at=1.0)) == []
     assert coordinator.ignored == {"repeated": 2, "unknown": 1}
+
+
+class Shown:
+    """A scheme of four workers whose plan notes what it is shown, and when."""
+
+    name, workers, parts, tolerance, exact = "shown", 4, 4, 0, True
+    placement = ((0, 1, 2, 3),) * 4
+    traits = Traits()
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.alive: list[tuple[bool, ...]] = []
+        self.gone: list[list[int]] = []
+
+    def plan(self, step: int, history: object) -> "Shown":
+        return self
+
+    def first(self, state: State) -> Ask:
+        orders = Orders(state)
+        for worker in range(4):
+            orders.assign(worker, (worker,), upload=True)
+        return orders.ask(99.0)
+
+    def judge(self, state: State, event: Event) -> Decision:
+        self.events.append(event)
+        self.alive.append(tuple(state.alive))
+        segments = state.segments.values()
+        self.gone.append([known.segment.worker for known in segments if known.gone])
+        return Wait(99.0)
+
+
+def test_workers_that_are_lost_together_are_all_gone_before_the_plan_is_asked() -> None:
+    scheme = Shown()
+    coordinator = started(scheme)
+    coordinator.handle(WorkersLost((2, 1), at=1.0))
+    assert scheme.events == [WorkersLost((2, 1), at=1.0)]
+    assert scheme.alive == [(True, False, False, True)]
+    assert scheme.gone == [[1, 2]]
+    assert coordinator.alive == (True, False, False, True)
+    state = coordinator.state
+    assert state is not None
+    assert [m.worker for m in state.messages.values() if m.pending] == [0, 3]
+
+
+def test_after_each_of_two_losses_the_plan_is_asked_before_the_next() -> None:
+    scheme = Shown()
+    coordinator = started(scheme)
+    for worker in (2, 1):
+        coordinator.handle(WorkersLost((worker,), at=1.0))
+    assert scheme.alive == [(True, True, False, True), (True, False, False, True)]
+    assert scheme.gone == [[2], [1, 2]]
+
+
+def test_workers_that_join_together_are_all_there_before_the_plan_is_asked() -> None:
+    scheme = Shown()
+    coordinator = started(scheme)
+    coordinator.handle(WorkersLost((0, 1, 3), at=1.0))
+    coordinator.handle(WorkersJoined((3, 0), at=2.0, host=5))
+    assert scheme.events[1:] == [WorkersJoined((3, 0), at=2.0, host=5)]
+    assert scheme.alive[1:] == [(True, False, True, True)]
+    assert scheme.gone[1:] == [[0, 1, 3]]  # what they had done stays lost
+
+
+def test_the_plan_is_shown_only_the_workers_that_changed_each_once() -> None:
+    scheme = Shown()
+    coordinator = started(scheme)
+    coordinator.handle(WorkersLost((1,), at=1.0))
+    coordinator.handle(WorkersLost((3, 1, 7, 3, -1, 0), at=2.0))
+    coordinator.handle(WorkersJoined((4, 2, 3, 3, 1), at=3.0, host=1))
+    assert scheme.events == [
+        WorkersLost((1,), at=1.0),
+        WorkersLost((3, 0), at=2.0),
+        WorkersJoined((3, 1), at=3.0, host=1),
+    ]
+    assert coordinator.alive == (False, True, True, True)
+    assert not coordinator.ignored
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (WorkersLost((), at=2.0), "unknown"),
+        (WorkersLost((4, -1), at=2.0), "unknown"),
+        (WorkersLost((1, 2), at=2.0), "repeated"),
+        (WorkersLost((4, 2, 2), at=2.0), "repeated"),
+        (WorkersJoined((), at=2.0), "unknown"),
+        (WorkersJoined((0, 3), at=2.0), "repeated"),
+    ],
+)
+def test_an_event_in_which_no_worker_changed_is_ignored(event: Event, why: str) -> None:
+    scheme = Shown()
+    coordinator = started(scheme)
+    coordinator.handle(WorkersLost((1, 2), at=1.0))
+    shown = len(scheme.events)
+    assert coordinator.handle(event) == []
+    assert coordinator.ignored == {why: 1}
+    assert len(scheme.events) == shown
+    assert coordinator.alive == (True, False, False, True)
+
+
+def test_all_workers_of_a_fixed_code_that_join_together_are_asked_in_one_answer() -> (
+    None
+):
+    coordinator = started(schemes.uncoded(4))
+    coordinator.handle(answer(2, at=1.0))
+    assert coordinator.handle(WorkersLost((0, 2, 3), at=2.0)) == []
+    assert coordinator.handle(WorkersJoined((3, 2, 0), at=3.0)) == [
+        Assign(0, Segment(8, 3, (3,), (1.0,)), 9, whole=True),  # 2 was heard
+        Assign(0, Segment(10, 0, (0,), (1.0,)), 11, whole=True),
+    ]
+    coordinator.handle(answer(1, at=4.0))
+    coordinator.handle(MessageArrived(0, 3, 9, ((8, 1),), at=5.0))
+    assert coordinator.handle(MessageArrived(0, 0, 11, ((10, 1),), at=6.0)) == [
+        Combine(0, ((3, 1.0), (5, 1.0), (9, 1.0), (11, 1.0)), 0.0)
+    ]
 
 
 def test_a_failed_message_is_asked_for_once_more_and_then_given_up() -> None:
@@ -317,7 +432,7 @@ def test_everything_in_before_the_budget_ends_an_approximate_step() -> None:
 def test_who_died_after_it_answered_is_not_waited_for() -> None:
     coordinator = started(schemes.stochastic(2, 2, 0.25, budget=9.0))
     coordinator.handle(answer(0, at=1.0, parts=2))
-    assert coordinator.handle(WorkerLost(0, at=1.5)) == []
+    assert coordinator.handle(WorkersLost((0,), at=1.5)) == []
     (end,) = coordinator.handle(answer(1, at=2.0, parts=2))
     assert isinstance(end, Combine)
 

@@ -26,8 +26,8 @@ from codedgrad.core import (
     StepStarted,
     Traits,
     Upload,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.patience import Deadline
 from codedgrad.errors import BrokenPlan
@@ -495,12 +495,12 @@ def test_who_passes_on_a_nan_is_not_blamed_for_it() -> None:
     """Even if others say later that what it had gathered should have been finite."""
     tree = Tree(tolerance=1)  # whoever is below a parent holds the same
     for worker in (1, 3, 4, 5):
-        tree.feed(WorkerLost(worker, tree.at))
+        tree.feed(WorkersLost((worker,), tree.at))
     tree.send(2, finite=False)
     tree.send(2, finite=False)
     assert tree.state.diverged
-    tree.feed(WorkerJoined(1, tree.at))
-    tree.feed(WorkerJoined(4, tree.at))
+    tree.feed(WorkersJoined((1,), tree.at))
+    tree.feed(WorkersJoined((4,), tree.at))
     tree.send(4)
     assert tree.state.contradicted == []
     tree.send(0, finite=False)

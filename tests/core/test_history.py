@@ -22,8 +22,8 @@ from codedgrad.core import (
     TimerFired,
     Traits,
     Wait,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.plan import Ask, Decision, Finish
 from codedgrad.core.state import State
@@ -72,7 +72,7 @@ def test_without_progress_all_that_was_asked_is_pending() -> None:
 
 
 def test_who_was_lost_is_censored_when_it_was_lost() -> None:
-    events = [ANSWERED[0], WorkerLost(1, 10.3), ANSWERED[2]]
+    events = [ANSWERED[0], WorkersLost((1,), 10.3), ANSWERED[2]]
     found = seen(play(schemes.fractional(2, 1), events), 1)
     assert found.ended == "lost"
     assert found.elapsed == pytest.approx(0.3)
@@ -154,7 +154,7 @@ def test_a_cut_that_left_work_which_was_done_is_not_censored() -> None:
 
 def test_a_worker_that_was_asked_nothing_is_not_observed() -> None:
     coordinator = Coordinator(schemes.fractional(2, 1))
-    for event in (WorkerLost(1, 0.0), *ANSWERED):
+    for event in (WorkersLost((1,), 0.0), *ANSWERED):
         coordinator.handle(event)
     assert coordinator.history.records[-1].observe(1) is None
 
@@ -184,7 +184,7 @@ class Scripted:
         orders = Orders(state)
         if isinstance(event, Progressed) and event.worker == 1:
             self.answers.pop(0)(orders)
-        if isinstance(event, WorkerJoined):
+        if isinstance(event, WorkersJoined):
             self.answers.pop(0)(orders)
         return orders.ask(99.0)
 
@@ -197,8 +197,8 @@ def test_who_was_lost_and_came_back_is_seen_in_its_new_life() -> None:
     events = [
         StepStarted(0, 0.0),
         Progressed(0, 0, 0, 1, False, 1.0),
-        WorkerLost(0, 1.5),
-        WorkerJoined(0, 50.0),
+        WorkersLost((0,), 1.5),
+        WorkersJoined((0,), 50.0),
         Progressed(0, 0, 1, 2, True, 52.0),
         TimerFired(99.0),
     ]
@@ -273,9 +273,9 @@ def test_a_message_that_failed_says_nothing_about_speed() -> None:
 
 def test_a_record_keeps_who_was_there() -> None:
     coordinator = Coordinator(schemes.fractional(2, 1))
-    for event in (WorkerLost(1, 0.0), *ANSWERED):
+    for event in (WorkersLost((1,), 0.0), *ANSWERED):
         coordinator.handle(event)
-    coordinator.handle(WorkerJoined(1, 20.0))
+    coordinator.handle(WorkersJoined((1,), 20.0))
     assert coordinator.history.records[-1].alive == (True, False)
     assert coordinator.history.alive == [True, True]
 

@@ -30,7 +30,7 @@ from codedgrad.core import (
     Traits,
     Wait,
     WakeAt,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.errors import BrokenPlan
 
@@ -146,7 +146,7 @@ def test_who_is_doubted_too_is_asked_only_if_nobody_else_can_be() -> None:
     assert coordinator.handle(DOUBTED) == [question(6, 2, 0, 1)]
     coordinator = started(Scripted({0: (0, 1), 1: (2, 3), 2: (3, 2, 1)}))
     coordinator.handle(other)
-    coordinator.handle(WorkerLost(2, 0.75))
+    coordinator.handle(WorkersLost((2,), 0.75))
     (asked,) = coordinator.handle(DOUBTED)
     assert asked == question(8, 1, 0, 1)
 
@@ -163,7 +163,7 @@ def test_a_second_try_that_the_plan_asked_for_tells_as_well() -> None:
     coordinator.handle(answer(0, 1.0, 3, finite=False))  # 1 and 2 will tell
     retry = question(6, 1, 0, 1, 2, about=None)
     assert coordinator.handle(MessageFailed(0, 1, 3, "torn", 2.0)) == [retry]
-    assert coordinator.handle(WorkerLost(2, 2.5)) == []
+    assert coordinator.handle(WorkersLost((2,), 2.5)) == []
     assert coordinator.handle(reply(retry, 3.0)) == [Combine(0, ((7, 1.0),), 0.0)]
     assert coordinator.history.contradicted == {0: 1}
 
@@ -204,7 +204,7 @@ def test_an_opinion_takes_room() -> None:
     assert state is not None
     assert "one more than 1" in state.no_room(1)
     with pytest.raises(BrokenPlan, match="one more than 1"):
-        coordinator.handle(WorkerLost(3, 2.0))
+        coordinator.handle(WorkersLost((3,), 2.0))
 
 
 # -- contradicted --------------------------------------------------------------------
@@ -289,13 +289,13 @@ def test_a_code_that_shares_no_list_is_told_by_several_together() -> None:
 def test_without_them_several_are_asked_for_a_piece_each() -> None:
     coordinator = started(schemes.cyclic(4, 1))  # parts 0 1, 1 2, 2 3, 3 0
     coordinator.handle(answer(1, 0.5, 2))
-    coordinator.handle(WorkerLost(3, 0.5))
+    coordinator.handle(WorkersLost((3,), 0.5))
     commands = coordinator.handle(answer(2, 1.0, 2, finite=False))
     assert [type(c) for c in commands] == [Assign]  # part 3 is with 2 and 3 only
     assert commands[0].segment.worker == 2
     coordinator = started(schemes.cyclic(4, 2))  # parts 0 1 2, 1 2 3, 2 3 0, 3 0 1
     for lost in (1, 3):
-        coordinator.handle(WorkerLost(lost, 0.5))
+        coordinator.handle(WorkersLost((lost,), 0.5))
     coordinator.handle(answer(2, 0.75, 3))
     (piece,) = coordinator.handle(answer(0, 1.0, 3, finite=False))
     assert isinstance(piece, Assign)
@@ -334,7 +334,7 @@ def test_the_sender_may_contradict_itself() -> None:
     scheme = Scripted(LONELY)
     coordinator = started(scheme)
     for worker in (1, 2, 3):
-        coordinator.handle(WorkerLost(worker, 0.5))
+        coordinator.handle(WorkersLost((worker,), 0.5))
     (asked,) = coordinator.handle(DOUBTED)
     assert asked == question(2, 0, 0, 1)
     coordinator.handle(reply(asked, 2.0))
@@ -413,7 +413,7 @@ def test_who_was_contradicted_has_no_say() -> None:
     assert coordinator.state is not None
     assert coordinator.state.contradicted == [1]
     for worker in (2, 3):
-        coordinator.handle(WorkerLost(worker, 1.0))
+        coordinator.handle(WorkersLost((worker,), 1.0))
     event = MessageArrived(0, 0, 3, ((2, 3),), 2.0, finite=False)
     (asked,) = coordinator.handle(event)
     assert asked == question(4, 1, 0, 1, 2, about=3)
@@ -427,7 +427,7 @@ def test_who_was_contradicted_has_no_say() -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        WorkerLost(1, 2.0),
+        WorkersLost((1,), 2.0),
         MessageFailed(0, 1, 3, "torn", 2.0),
         MessageArrived(0, 1, 3, ((2, 1),), 2.0),  # of one part only
     ],
@@ -443,16 +443,16 @@ def test_if_no_opinion_comes_of_it_another_is_asked_each_once(trouble: Event) ->
     ]
     assert coordinator.handle(MessageFailed(0, 0, 7, "torn", 4.0)) == []
     assert scheme.shown[-1] == structs.replace(DOUBTED, at=4.0)  # nobody is left
-    assert [type(event) for event in scheme.shown[:-1]] in ([], [WorkerLost])
+    assert [type(event) for event in scheme.shown[:-1]] in ([], [WorkersLost])
 
 
 def test_a_doubt_is_dropped_with_the_worker_that_is_lost() -> None:
     scheme = Scripted(LONELY)
     coordinator = started(scheme)
     (asked,) = coordinator.handle(DOUBTED)
-    assert coordinator.handle(WorkerLost(0, 2.0)) == []
+    assert coordinator.handle(WorkersLost((0,), 2.0)) == []
     assert coordinator.handle(reply(asked, 3.0)) == []
-    assert scheme.shown == [WorkerLost(0, 2.0)]
+    assert scheme.shown == [WorkersLost((0,), 2.0)]
     assert coordinator.state is not None
     assert (coordinator.state.doubted, coordinator.state.contradicted) == ([], [])
 
@@ -480,7 +480,7 @@ def test_a_plan_that_drops_who_was_asked_makes_it_another() -> None:
 
     coordinator = started(Scripted(LONELY, judge))
     coordinator.handle(DOUBTED)
-    commands = coordinator.handle(WorkerLost(3, 2.0))
+    commands = coordinator.handle(WorkersLost((3,), 2.0))
     assert commands == [Drop(0, 1), question(4, 2, 0, 1)]
 
 
@@ -536,7 +536,7 @@ def test_plans_count_on_after_a_question() -> None:
 
     coordinator = started(Scripted(LONELY, judge))
     coordinator.handle(DOUBTED)
-    commands = coordinator.handle(WorkerLost(1, 2.0))
+    commands = coordinator.handle(WorkersLost((1,), 2.0))
     assert commands == [
         question(4, 2, 0, 1),
         Assign(0, Segment(6, 2, (3,), (1.0,)), None),
@@ -561,7 +561,7 @@ def test_a_doubted_message_that_comes_again_after_the_end_is_not_late() -> None:
 def test_who_gave_an_opinion_has_done_more() -> None:
     coordinator = started(Scripted({0: (0, 1), 1: (2,)}))
     coordinator.handle(DOUBTED)  # worker 2 is idle, and is asked
-    coordinator.handle(WorkerLost(2, 1.5))  # then 1 is
+    coordinator.handle(WorkersLost((2,), 1.5))  # then 1 is
     coordinator.handle(MessageArrived(0, 1, 3, ((2, 1),), 2.0))
     coordinator.handle(MessageArrived(0, 1, 7, ((6, 2),), 5.0))
     coordinator.handle(StepStarted(1, 6.0))
@@ -585,7 +585,7 @@ def test_a_message_without_the_field_is_finite_and_a_finite_one_is_written_so() 
 
 def test_a_replay_asks_the_same() -> None:
     events: list[Event] = [
-        StepStarted(0, 0.0), DOUBTED, WorkerLost(1, 2.0),
+        StepStarted(0, 0.0), DOUBTED, WorkersLost((1,), 2.0),
         MessageArrived(0, 2, 5, ((4, 2),), 3.0),
     ]  # fmt: skip
     runs: list[list[list[Command]]] = []

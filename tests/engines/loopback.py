@@ -1,131 +1,120 @@
-"""A transport without a network: agents in this process, each with its own worker."""
+"""Hosts that are processes of this machine: agents called by a launcher of our own.
+
+Ray, MPI and torchrun do no more than start such processes, so this is what they have in
+common, without them: real agents, real connections, over the loopback.
+"""
 
 from __future__ import annotations
 
-import selectors
-import time
-from typing import Any
+import signal
+import subprocess
+import sys
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from codedgrad.engines.host.changed_stretches import Stretches
-from codedgrad.engines.remote.agent import Agent, Setup
+from codedgrad.engines.preemption_notices import PreemptionNotice
+from codedgrad.engines.remote.agent import Agent, Invitation, RootLost
 from codedgrad.engines.remote.engine import Remote
-from codedgrad.engines.remote.transport import (
-    Carried,
-    Fetched,
-    Joined,
-    Lost,
-    Notice,
-    Spoke,
-)
+from codedgrad.engines.remote.handshake import RunKey
+from codedgrad.engines.remote.launcher import Share, shared_out
+from codedgrad.engines.remote.lobby import Lobby
+from codedgrad.errors import EngineFailed
+
+_PROGRAM = f"""
+import sys
+sys.path[:] = {sys.path!r}
+import importlib.util
+spec = importlib.util.spec_from_file_location("loopback", {__file__!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.serve(int(sys.argv[1]))
+"""
+
+
+def serve(number: int) -> None:
+    """Be an agent, in a process of its own."""
+    text = sys.stdin.buffer.read()
+    invitation = msgspec.msgpack.decode(text, type=Invitation)
+    try:
+        Agent(invitation, number, ends_with_parent=True).serve()
+    except RootLost as error:
+        raise SystemExit(f"agent {number}: {error}") from None
 
 
 class Loopback:
-    """Agents in this process; sums take `seconds` to come, by agent, or none."""
+    """A launcher of processes.
+
+    Args:
+        hosts: How many; None: one for every worker.
+        at_root: Whether the root's process is the agent of the first host.
+    """
 
     name = "loopback"
-    restarts = True
 
-    def __init__(self, seconds: dict[int, float] | None = None) -> None:
-        self.agents: dict[int, Agent] = {}
-        self.far: set[int] = set()  # agents that share nothing, whatever they could
-        self.delivered: list[tuple[int, Stretches]] = []  # by agent
-        self.fetches: list[tuple[int, int]] = []  # (agent, key)
-        self.alerts: list[int] = []
-        self._seconds = seconds or {}
-        self._notices: list[Notice] = []
-        self._later: list[tuple[float, Notice]] = []
-        self._selector = selectors.DefaultSelector()
-        self._is_closed = False
+    def __init__(self, hosts: int | None, at_root: bool) -> None:
+        self.agents: dict[int, subprocess.Popen[bytes]] = {}
+        self._hosts, self._at_root = hosts, at_root
 
-    def open(self, setup: bytes, agents: int) -> None:
-        self._setup = setup
-        for number in range(agents):
-            self.begin(number)
+    def open(self, workers: int) -> list[Share]:
+        counts = shared_out(workers, [1.0] * (self._hosts or workers))
+        self.lobby = Lobby(RunKey.draw(), "lo")
+        numbers: list[int | None] = [*range(len(counts))]
+        if self._at_root:
+            numbers[0] = None
+        for number in numbers:
+            if number is not None:
+                self.begin(number)
+        pairs = zip(numbers, counts, strict=True)
+        return [Share(agent, count) for agent, count in pairs]
 
     def begin(self, number: int) -> None:
-        told = msgspec.msgpack.decode(self._setup, type=Setup)
-        if number in self.far:
-            told = msgspec.structs.replace(told, published=None)
-        agent = self.agents[number] = Agent(msgspec.msgpack.encode(told), number)
-        self._selector.register(agent._selector.fileno(), selectors.EVENT_READ, number)
-        self._notices.append(Joined(number, agent.near))
+        """Start an agent, for the first time or once more."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(number)], stdin=subprocess.PIPE
+        )
+        assert process.stdin is not None
+        process.stdin.write(msgspec.msgpack.encode(self.lobby.invitation))
+        process.stdin.close()
+        self.agents[number] = process
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Send a signal to an agent."""
+        self.agents[number].send_signal(what)
 
     def lose(self, number: int) -> None:
-        """Let an agent be gone, as if its host were."""
-        agent = self.agents.pop(number)
-        self._selector.unregister(agent._selector.fileno())
-        agent.close()
-        self._later = [(at, n) for at, n in self._later if n.agent != number]
-        self._notices.append(Lost(number, "on purpose"))
+        """Kill an agent, and with it the workers of its host."""
+        self.signal(number, signal.SIGKILL)
+        self.agents.pop(number).wait()
 
-    def send(self, agent: int, frame: bytes) -> None:
-        if agent in self.agents:
-            self.agents[agent].take(frame)
+    def check(self) -> None:
+        for number, process in self.agents.items():
+            if process.poll() is not None:
+                problem = f"agent {number} has ended with {process.returncode}"
+                raise EngineFailed(problem, "another test")
 
-    def publish(self, parameters: NDArray[Any]) -> None:
-        self._parameters = parameters
-
-    def deliver(self, agent: int, slot: int, stretches: Stretches) -> None:
-        self.delivered.append((agent, stretches))
-        if agent in self.agents:
-            for start, end in stretches:
-                parameters = self.agents[agent].parameters(slot)
-                np.copyto(parameters[start:end], self._parameters[start:end])
-
-    def alert(self, agent: int) -> None:
-        self.alerts.append(agent)
-
-    def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
-        self.fetches.append((agent, key))
-        vector = self.agents[agent].sum(rows).copy()
-        self._come(agent, Fetched(agent, key, vector))
-
-    def carry(
-        self, agent: int, key: int, rows: tuple[int, ...], to: int, row: int
-    ) -> None:
-        np.copyto(self.agents[to].row(row), self.agents[agent].sum(rows))
-        self._come(agent, Carried(agent, key, to, True))
-
-    def _come(self, agent: int, notice: Notice) -> None:
-        at = time.monotonic() + self._seconds.get(agent, 0.0)
-        self._later.append((at, notice))
-
-    def poll(self, timeout: float) -> list[Notice]:
-        now = time.monotonic()
-        if self._later:
-            timeout = min(timeout, min(at for at, _ in self._later) - now)
-        for key, _ in self._selector.select(0 if self._notices else max(0.0, timeout)):
-            if key.data in self.agents:
-                frames = self.agents[key.data].poll(0.0)
-                self._notices += [Spoke(key.data, frame) for frame in frames]
-        now = time.monotonic()
-        self._notices += [notice for at, notice in self._later if at <= now]
-        self._later = [(at, notice) for at, notice in self._later if at > now]
-        notices, self._notices = self._notices, []
-        return notices
+    def notices(self) -> list[PreemptionNotice]:
+        return []
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            for agent in self.agents.values():
-                agent.close()
-            self._selector.close()
+        if hasattr(self, "lobby"):
+            self.lobby.close()
+        for process in self.agents.values():
+            process.kill()
+            process.wait()
 
 
 class Looped(Remote):
-    """An engine over it; nothing is shared, unless its agents are to be near."""
+    """An engine over it: agents are numbered from 0, hosts from 1; 0 is the root's."""
 
     name = "loopback"
 
     def __init__(
         self,
-        seconds: dict[int, float] | None = None,
+        hosts: int | None = None,
+        *,
+        at_root: bool = False,
         open_segments: int = 20,
-        near: bool = False,
+        threads: int | str = "auto",
     ) -> None:
-        self.transport = Loopback(seconds)
-        super().__init__(self.transport, open_segments=open_segments, share_memory=near)
+        self.launcher = Loopback(hosts, at_root)
+        super().__init__(self.launcher, open_segments=open_segments, threads=threads)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from codedgrad.engines import Driver, Here, Local
-from codedgrad.engines.host.changed_stretches import Stale, pack, unpack
+from codedgrad.engines.host.changed_stretches import Stale
 from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import fractional, uncoded
 
@@ -35,25 +35,21 @@ def test_a_copy_that_takes_what_it_lacks_is_what_the_vector_is(
         stale.change(changed)
         for reader in readers:
             lacks = stale.take(reader)
-            packed = np.empty(sum(end - start for start, end in lacks))
-            pack(vector, lacks, packed)
-            unpack(packed, lacks, copies[reader])
+            for start, end in lacks:
+                copies[reader, start:end] = vector[start:end]
             assert np.array_equal(copies[reader], vector)
             assert stale.take(reader) == ()
 
 
-def test_the_successor_of_a_copy_lacks_everything() -> None:
-    stale = Stale(LENGTH)
-    stale.take("agent")
-    assert stale.take("agent") == ()
-    stale.forget("agent")
-    assert stale.take("agent") == ((0, LENGTH),)
+SMALL = VectorLayout(parameters=LENGTH, gradient=LENGTH)
+LARGE = VectorLayout(parameters=50_000, gradient=50_000)
 
 
 class Seen:
     """A job that returns the parameters it sees."""
 
-    layout = VectorLayout(parameters=LENGTH, gradient=LENGTH)
+    def __init__(self, layout: VectorLayout) -> None:
+        self.layout = layout
 
     def part(
         self,
@@ -68,23 +64,27 @@ class Seen:
         out[:] = out + sums if add else sums
 
 
-def far() -> Looped:
+def apart() -> Looped:
     return Looped()
 
 
-def near() -> Looped:
-    return Looped(near=True)
+def together() -> Looped:
+    return Looped(hosts=1)
 
 
-@pytest.mark.parametrize("make", [Here, Local, far, near])
+def mixed() -> Looped:
+    return Looped(hosts=2, at_root=True)
+
+
+@pytest.mark.parametrize("make", [Here, Local, apart, together, mixed])
 def test_workers_see_what_was_published_though_only_changes_are_moved(
     make: Any,
 ) -> None:
     engine = make()
     rng = np.random.default_rng(0)
     scheme = fractional(4, tolerance=1)
-    engine.start(Seen, Seen.layout, 4)
-    driver = Driver(engine, scheme, Seen.layout)
+    engine.start(lambda: Seen(SMALL), SMALL, 4)
+    driver = Driver(engine, scheme, SMALL)
     vector = rng.standard_normal(LENGTH)
     try:
         for step in range(12):
@@ -99,36 +99,46 @@ def test_workers_see_what_was_published_though_only_changes_are_moved(
         engine.close()
 
 
-def test_what_has_not_changed_is_not_sent_to_agents() -> None:
+def sent(engine: Looped, host: int) -> int:
+    """Return the bytes that the root has sent to a host."""
+    link = engine._far[host].link
+    assert link is not None
+    return link.connection.sent
+
+
+def test_what_has_not_changed_is_not_sent_and_the_rest_once_for_all_of_a_host() -> None:
+    engine, sizes = Looped(hosts=1), []
+    engine.start(lambda: Seen(LARGE), LARGE, 3)
+    driver = Driver(engine, uncoded(3), LARGE)
+    try:
+        for step in range(8):
+            vector = np.full(LARGE.parameters, 1.0)
+            vector[:4] = step
+            before = sent(engine, 1)
+            driver.step(vector, changed=[(0, 4)] if step else None)
+            sizes.append(sent(engine, 1) - before)
+    finally:
+        engine.close()
+    assert engine.delivered == 8
+    whole, orders = 8 * LARGE.parameters, 4000
+    versions = sum(size >= whole for size in sizes)
+    assert 1 <= versions <= 5  # those in the host's memory, each the first time
+    assert all(size < orders for size in sizes if size < whole)
+    assert max(sizes) < whole + orders  # once, not once for each of three workers
+
+
+def test_a_host_that_is_back_is_sent_everything() -> None:
     engine = Looped()
-    engine.start(Seen, Seen.layout, 2)
-    driver = Driver(engine, uncoded(2), Seen.layout)
+    engine.start(lambda: Seen(LARGE), LARGE, 2)
+    driver = Driver(engine, uncoded(2), LARGE)  # waits until it is back
+    vector = np.arange(LARGE.parameters, dtype=float)
     try:
         for step in range(6):
-            vector = np.full(LENGTH, 1.0)
-            vector[:4] = step
-            driver.step(vector, changed=[(0, 4)] if step else None)
-    finally:
-        engine.close()
-    delivered = engine.transport.delivered
-    sizes = [sum(end - start for start, end in s) for _, s in delivered]
-    assert len(delivered) == 12
-    assert sizes == [LENGTH] * 4 + [4] * 8  # two slots for each of two agents
-
-
-def test_an_agent_that_is_new_is_sent_everything() -> None:
-    engine = Looped()
-    engine.start(Seen, Seen.layout, 2)
-    driver = Driver(engine, uncoded(2), Seen.layout)  # waits until it is back
-    vector = np.arange(LENGTH, dtype=float)
-    try:
-        for step in range(4):
             driver.step(vector, changed=[(0, 1)] if step else None)
-        engine.transport.delivered.clear()
-        engine.transport.lose(1)
-        engine.transport.begin(1)
+        engine.launcher.lose(1)
+        engine.launcher.begin(1)
         sum_ = driver.step(vector, changed=[])
         np.testing.assert_allclose(sum_.gradient, vector, rtol=1e-12)
+        assert sent(engine, 2) > 8 * LARGE.parameters  # over its new connection
     finally:
         engine.close()
-    assert (1, ((0, LENGTH),)) in engine.transport.delivered

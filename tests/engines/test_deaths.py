@@ -12,7 +12,7 @@ import pytest
 
 from codedgrad.core import Assign, Cut, Drop, Segment
 from codedgrad.engines import Driver, Engine, FaultPlan, Local
-from codedgrad.engines.host.deaths import Deaths, InHand
+from codedgrad.engines.fleet.deaths import Deaths, InHand
 from codedgrad.errors import JobFailed
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import build, uncoded
@@ -246,7 +246,7 @@ def test_a_worker_that_leaves_when_it_is_gone_is_not_doomed_in_its_next_life() -
         engine.publish(0, np.zeros(1))
         os.kill(engine.pids[0], signal.SIGKILL)
         handle = engine._handles[0]
-        while handle.channel is not None:
+        while handle.is_there:
             engine._poll(1.0)
         engine.publish(1, np.zeros(1))
         engine.publish(2, np.zeros(1))

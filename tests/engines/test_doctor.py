@@ -16,6 +16,7 @@ from codedgrad.engines.doctor import mpi as doctor_mpi
 from codedgrad.engines.doctor.examination import Finding, Looking, step
 from codedgrad.engines.doctor.mpi import mpi
 from codedgrad.engines.doctor.ray import ray
+from codedgrad.engines.doctor.torchrun import torchrun
 from codedgrad.engines.optional_libraries import EXTRAS
 from codedgrad.engines.ray.address import is_address
 
@@ -79,7 +80,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launcher:
 def test_everything_is_looked_at_and_told_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("_local", "_torch", "ray", "mpi", "_lab"):
+    for name in ("_local", "_torch", "torchrun", "ray", "mpi", "_lab"):
         monkeypatch.setattr(
             doctor, name, lambda looking, name=name: Finding(name.strip("_"), "ok", "")
         )
@@ -88,13 +89,13 @@ def test_everything_is_looked_at_and_told_before(
     for finding in doctor.findings(PATIENT, told.append):
         assert told[-1] == finding.name
         names.append(finding.name)
-    assert names == told == ["local", "torch", "ray", "mpi", "lab"]
+    assert names == told == ["local", "torch", "torchrun", "ray", "mpi", "lab"]
 
 
 def test_the_local_engine_takes_a_step() -> None:
     found = next(doctor.findings(PATIENT))
     assert (found.name, found.state, found.advice) == ("local", "ok", ""), found
-    assert "one exact step by two workers in" in found.reason
+    assert "one exact step by 2 workers in" in found.reason
     assert found.seconds is not None
 
 
@@ -238,6 +239,29 @@ def test_ray_takes_a_step_on_a_cluster_of_its_own() -> None:
     assert found.seconds is not None
 
 
+# -- torchrun --------------------------------------------------------------------------
+
+
+def test_torchrun_is_found_with_its_pytorch() -> None:
+    found = torchrun(PATIENT)
+    assert (found.name, found.state) == ("torchrun", "ok"), found
+    assert found.reason == f"of PyTorch {metadata.version('torch')}"
+
+
+def test_without_pytorch_there_is_no_torchrun(hidden: Callable[[str], None]) -> None:
+    hidden("torch")
+    found = torchrun(PATIENT)
+    assert (found.state, found.advice) == ("missing", EXTRAS["torch"].install)
+
+
+@pytest.mark.long
+def test_torchrun_takes_a_step_on_two_hosts_that_reach_each_other() -> None:
+    found = torchrun(TRYING)
+    assert found.state == "ok", found
+    on = "2 workers on 2 hosts, each of which reaches all others"
+    assert f"one exact step by {on}" in found.reason
+
+
 # -- mpi -------------------------------------------------------------------------------
 
 
@@ -306,10 +330,12 @@ def test_an_mpirun_of_another_mpi_is_broken(version: str, launcher: Launcher) ->
 
 @pytest.mark.usefixtures("own")
 def test_a_step_is_started_as_the_documents_say(launcher: Launcher) -> None:
-    path = launcher("mpirun (Open MPI) 5.0.1", """echo '{"seconds": 0.25}'""")
+    said = '{"seconds": 0.25, "workers": 3, "hosts": 3}'
+    path = launcher("mpirun (Open MPI) 5.0.1", f"echo '{said}'")
     found = mpi(TRYING)
     assert (found.state, found.seconds) == ("ok", 0.25), found
-    assert "survives no loss; one exact step by two workers in 0.2 s" in found.reason
+    took = "one exact step by 3 workers on 3 hosts, each of which reaches all others,"
+    assert f"survives no loss; {took} in 0.2 s" in found.reason
     words = path.with_name("words").read_text().split()
     assert words[:2] == ["-n", "3"]
     assert ("--allow-run-as-root" in words) == (os.geteuid() == 0)

@@ -15,7 +15,7 @@ from codedgrad.core import (
     Progressed,
     Segment,
     Upload,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.engines import Engine, Granting, Here, Local, Replayed, granted, train
 from codedgrad.errors import InvalidOptions
@@ -158,10 +158,10 @@ def test_what_a_worker_reports_after_a_message_comes_after_it() -> None:
 def test_a_message_that_was_not_granted_is_lost_with_its_worker() -> None:
     engine = started(
         Link("fair", slot=1.0, seconds=5.0),
-        (0.0, message(0, 1)), (0.0, message(1, 3)), (1.0, WorkerLost(0, 0.0)),
+        (0.0, message(0, 1)), (0.0, message(1, 3)), (1.0, WorkersLost((0,), 0.0)),
     )  # fmt: skip
     found = all_events(engine, 30.0)
-    assert [type(e).__name__ for e in found] == ["WorkerLost", "MessageArrived"]
+    assert [type(e).__name__ for e in found] == ["WorkersLost", "MessageArrived"]
     assert senders(found) == [1]
 
 

@@ -18,8 +18,8 @@ from codedgrad.core import (
     Segment,
     StepStarted,
     Upload,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.engines import Driver, FaultPlan, Here, Replayed, train
 from codedgrad.engines.faults import Injector
@@ -444,8 +444,8 @@ def test_a_replay_sends_once_more_what_was_lost_with_its_receiver() -> None:
     events: list[Event] = [
         StepStarted(0, 0.0),
         MessageArrived(0, 1, 2, ((1, 1),), 1.0),
-        WorkerLost(0, 2.0),
-        WorkerJoined(0, 3.0),
+        WorkersLost((0,), 2.0),
+        WorkersJoined((0,), 3.0),
         MessageArrived(0, 1, 5, ((1, 1),), 4.0),
         MessageArrived(0, 0, 6, ((4, 1),), 5.0),
     ]

@@ -17,7 +17,6 @@ from codedgrad.engines import Driver, Local, train
 from codedgrad.engines.host import nursery_client as children
 from codedgrad.engines.host.nursery_client import LARGEST_JOB, Restarts, packed
 from codedgrad.engines.ray import cluster as ray_cluster
-from codedgrad.engines.remote.agent import Agent
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import uncoded
@@ -148,25 +147,27 @@ def test_a_long_run_goes_on_after_a_fourth_death_of_the_nursery(
         engine.close()
 
 
-def test_an_agent_gives_its_nursery_up_by_the_same_rule() -> None:
+def test_a_host_gives_its_nursery_up_by_the_same_rule_and_is_set_up_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     job = NumpyJob(gradient, 1)
     engine = loopback.Looped()
     try:
         engine.start(lambda: job, job.layout, 1)
-        (agent,) = engine.transport.agents.values()
-        for _ in range(2):
-            new_nursery(agent)
-        with pytest.raises(EngineFailed, match="has died 3 times, each within 60 s"):
-            new_nursery(agent)
+        driver = Driver(engine, uncoded(1), job.layout)
+        for _ in range(3):
+            driver.step(np.zeros(1))
+            pid = engine.pids[0]
+            nursery = int(Path(f"/proc/{pid}/stat").read_text().split()[3])
+            os.kill(nursery, signal.SIGKILL)
+            while engine.pids[0] == pid:
+                engine._poll(1.0)
+        driver.step(np.zeros(1))
     finally:
         engine.close()
-
-
-def new_nursery(agent: Agent) -> None:
-    pid = agent._children.pid
-    os.kill(pid, signal.SIGKILL)
-    while agent._children.pid == pid:
-        agent.poll(1.0)
+    assert "has died 3 times, each within 60 s" in caplog.text
+    assert "host 1 (" in caplog.text
+    assert "; it is set up again" in caplog.text
 
 
 # -- a module of the working directory -------------------------------------------------

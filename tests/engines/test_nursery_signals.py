@@ -6,7 +6,8 @@ import signal
 
 from codedgrad.engines.host.memory_layout import MemoryShape
 from codedgrad.engines.host.nursery_client import Children
-from codedgrad.engines.host.nursery_messages import Failed, Prepare
+from codedgrad.engines.host.nursery_messages import Failed, Prepare, Setup
+from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.jobs import VectorLayout
 
 HANG = 60.0  # seconds; only a hang takes so long
@@ -17,7 +18,10 @@ def test_a_nursery_that_is_still_importing_outlives_a_warning() -> None:
     children = Children()
     try:
         os.kill(children.pid, signal.SIGUSR1)
-        children.prepare(Prepare("a test", [], b"no job", shape, [], []))
+        setup = Setup("a test", [], b"no job", [], [])
+        memory = Shared(shape.size)
+        children.prepare(Prepare(setup, shape, [0]), memory.fd)
+        memory.close()
         assert select.select([children.channel.link], [], [], HANG)[0]
         [answer] = children.notices()  # nothing at all, had it ended
         assert isinstance(answer, Failed)

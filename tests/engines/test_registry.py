@@ -56,7 +56,7 @@ def test_both_trainings_give_an_address_to_ray(
     class Asked(Exception):
         pass
 
-    def asked(address: str | None) -> None:
+    def asked(address: str | None, threads: int | str) -> None:
         raise Asked(address)
 
     monkeypatch.setattr("codedgrad.engines.ray.engine.Ray", asked)

@@ -1,37 +1,42 @@
-"""Workers that are elsewhere, without a network: what Ray's and MPI's engines share."""
+"""Workers on several hosts, whose agents are processes of this machine."""
 
 import gc
 import importlib.util
 import os
+import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from codedgrad.core import (
-    ROOT,
     Assign,
     Command,
     Event,
     MessageArrived,
-    Segment,
+    MessageFailed,
+    Progressed,
     StepStarted,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.engines import Driver, FaultPlan, train
-from codedgrad.engines.remote.far_rows import FarRows
-from codedgrad.engines.remote.port import Port
-from codedgrad.errors import EngineFailed, JobFailed
+from codedgrad.engines.host.host import Heard
+from codedgrad.engines.host.wire import Sent, decode_said
+from codedgrad.engines.mpi.engine import Mpi
+from codedgrad.engines.ray.engine import Ray, RayLauncher
+from codedgrad.engines.remote.engine import Remote
+from codedgrad.engines.remote.messages import Refuse, Refused
+from codedgrad.engines.remote.world import WorldLauncher
+from codedgrad.engines.torchrun.engine import Torchrun
+from codedgrad.errors import EngineFailed, InvalidOptions, JobFailed
 from codedgrad.jobs import NumpyJob, VectorLayout, single_process
-from codedgrad.schemes import (
-    auto,
-    coded_reduce,
-    cyclic,
-    fractional,
-    uncoded,
-)
+from codedgrad.schemes import auto, coded_reduce, fractional, uncoded
+from codedgrad.trace import read, replay
 
 _spec = importlib.util.spec_from_file_location(
     "loopback", Path(__file__).with_name("loopback.py")
@@ -41,7 +46,10 @@ assert _spec.loader is not None
 loopback = importlib.util.module_from_spec(_spec)
 sys.modules["loopback"] = loopback
 _spec.loader.exec_module(loopback)
-Looped = loopback.Looped
+Looped, Loopback = loopback.Looped, loopback.Loopback
+
+SIZE = 50
+HANG = 60.0  # seconds; only a hang takes so long
 
 
 def gradient(x, part, step):  # type: ignore[no-untyped-def]
@@ -49,326 +57,389 @@ def gradient(x, part, step):  # type: ignore[no-untyped-def]
 
 
 def alone(parts: int, steps: int):  # type: ignore[no-untyped-def]
-    return single_process(gradient, np.zeros(50), parts, steps=steps).parameters
+    return single_process(gradient, np.zeros(SIZE), parts, steps=steps).parameters
 
 
-@pytest.mark.quick("uncoded-near", "fractional*-far", "auto-far", "coded_reduce*-near")
-@pytest.mark.parametrize("near", [False, True], ids=["far", "near"])
+@pytest.mark.quick("uncoded*-mixed", "auto*-apart", "coded_reduce*-together")
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"hosts": 1}, {"hosts": 2, "at_root": True}],
+    ids=["apart", "together", "mixed"],
+)
 @pytest.mark.parametrize(
     "scheme",
     [uncoded(3), fractional(4, 1), auto(3), coded_reduce(6, 2, 1)],
     ids=lambda scheme: scheme.name,
 )
-def test_training_elsewhere_is_training(scheme, near) -> None:  # type: ignore[no-untyped-def]
-    engine = Looped(near=near)
-    run = train(gradient, np.zeros(50), scheme, steps=6, engine=engine)
-    np.testing.assert_allclose(
-        run.parameters, alone(scheme.parts, 6), rtol=1e-12, atol=1e-13
-    )
+def test_training_on_hosts_is_training(scheme, kind) -> None:  # type: ignore[no-untyped-def]
+    run = train(gradient, np.zeros(SIZE), scheme, steps=6, engine=Looped(**kind))
+    expected = alone(scheme.parts, 6)
+    np.testing.assert_allclose(run.parameters, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_in_a_tree_the_root_gets_a_message_of_each_of_its_children_only() -> None:
-    engine = Looped()
-    scheme = coded_reduce(6, 2, 0)  # two children of the root, two of each of them
-    train(gradient, np.zeros(50), scheme, steps=5, engine=engine)
-    assert engine.fetched == 5 * 2
-    assert engine.carried == 5 * 4
+def test_workers_are_numbered_round_robin_and_parameters_go_to_each_host_once() -> None:
+    engine = Looped(hosts=2, at_root=True)
+    train(gradient, np.zeros(SIZE), uncoded(5), steps=4, engine=engine)
+    assert [list(host.workers) for host in engine._hosts] == [[0, 2, 4], [1, 3]]
+    assert engine.delivered == 4
+    assert (engine.read, engine.fetched) == (4 * 3, 4 * 2)
 
 
-def test_a_sum_that_nobody_needs_is_not_fetched() -> None:
-    slow = {3: 0.3}  # seconds that its sums need to come
-    engine = Looped(slow)
-    scheme = cyclic(4, 1, rule="threshold")
-    train(gradient, np.zeros(50), scheme, steps=6, engine=engine)
-    assert engine.fetched == 6 * 3
-    assert len(engine.transport.fetches) <= 6 * 4
-
-
-# -- near workers ----------------------------------------------------------------------
-
-
-def test_between_near_workers_and_the_root_nothing_is_sent() -> None:
-    engine = Looped(near=True)
-    train(gradient, np.zeros(50), uncoded(3), steps=5, engine=engine)
-    assert engine.read == 5 * 3
-    assert (engine.fetched, engine.transport.delivered) == (0, [])
-
-
-def test_where_memory_cannot_be_reached_nobody_is_near(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("kind", "crossing"), [({}, 4), ({"hosts": 2, "at_root": True}, 2)], ids=str
+)
+def test_in_a_tree_sums_go_from_host_to_host_and_not_by_the_root(
+    kind: dict[str, Any], crossing: int
 ) -> None:
-    monkeypatch.setattr("codedgrad.engines.host.nearby._host", lambda: None)
-    engine = Looped(near=True)
-    run = train(gradient, np.zeros(50), uncoded(2), steps=3, engine=engine)
-    assert (engine.read, engine.fetched) == (0, 6)
-    assert len(engine.transport.delivered) == 2 * 3
-    np.testing.assert_array_equal(run.parameters, alone(2, 3))
-
-
-@pytest.mark.long
-def test_children_of_near_workers_send_to_them_as_others_do() -> None:
-    engine = Looped(near=True)
+    engine = Looped(**kind)
     scheme = coded_reduce(6, 2, 0)  # two children of the root, two of each of them
-    train(gradient, np.zeros(50), scheme, steps=5, engine=engine)
-    assert (engine.read, engine.fetched, engine.carried) == (5 * 2, 0, 5 * 4)
+    edges = [(2, 0), (3, 0), (4, 1), (5, 1)]
+    if kind:  # even numbers are on the root's host
+        assert crossing == sum((child - parent) % 2 for child, parent in edges)
+    run = train(gradient, np.zeros(SIZE), scheme, steps=5, engine=engine)
+    assert engine.carried == 5 * crossing
+    assert engine.fetched + engine.read == 5 * 2
+    np.testing.assert_allclose(run.parameters, alone(6, 5), rtol=1e-12, atol=1e-13)
 
 
-def test_some_may_be_near_and_others_not() -> None:
-    engine = Looped(near=True)
-    engine.transport.far = {1}
-    run = train(gradient, np.zeros(50), uncoded(3), steps=5, engine=engine)
-    assert (engine.read, engine.fetched) == (5 * 2, 5)
-    assert [agent for agent, _ in engine.transport.delivered] == [1] * 5
-    np.testing.assert_array_equal(run.parameters, alone(3, 5))
-
-
-def test_near_workers_are_let_in_as_a_link_grants_it() -> None:
-    engine = Looped(near=True)
-    scheme = uncoded(3)
+def test_sums_on_the_roots_host_wait_for_their_turn_where_a_link_is_shared() -> None:
+    engine = Looped(hosts=2, at_root=True)
     run = train(
-        gradient, np.zeros(50), scheme, steps=5, engine=engine, uplink="round_robin"
+        gradient, np.zeros(SIZE), uncoded(3), steps=5, engine=engine, uplink="fair"
     )
-    assert (engine.read, engine.fetched) == (5 * 3, 0)
+    assert (engine.read, engine.fetched) == (5 * 2, 5)
     np.testing.assert_array_equal(run.parameters, alone(3, 5))
-
-
-@pytest.mark.long
-def test_what_was_read_outlives_a_near_host_which_may_come_back_far() -> None:
-    """Then it needs parameters that nobody else had to be sent in that step."""
-    engine = Looped(near=True)
-    faults = FaultPlan().stop(1, 2, 60.0)  # before it begins, so it sends nothing
-    steps = Steps(uncoded(3), engine, faults)
-    note = steps.watch
-    lost = []
-
-    def watch(event: Event, commands: list[Command]) -> None:
-        note(event, commands)
-        if isinstance(event, MessageArrived) and not lost and event.step == 2:
-            lost.extend((event.worker, 1))  # the sum needs what the first has sent
-            engine.transport.far.update(lost)
-            for worker in lost:
-                engine.transport.lose(worker)
-                engine.transport.begin(worker)
-
-    steps.driver._watch = watch
-    try:
-        for _ in range(5):
-            steps.step()
-        assert len(lost) == 2
-        assert faults.all_fired
-        assert [engine.lives[worker] for worker in lost] == [2, 2]
-        assert len(engine.transport.delivered) == 1 + 2 * 2  # first late in step 2
-        assert (engine.read, engine.fetched) == (2 * 3 + 2 + 2 * 1, 1 + 2 * 2)
-    finally:
-        engine.close()
-
-
-@pytest.mark.quick("far")
-@pytest.mark.parametrize("before", ["near", "far"])
-def test_who_is_near_when_it_is_back_reads_the_parameters_of_the_step(
-    before: str,
-) -> None:
-    """Though nobody was near when the step began."""
-    engine = Looped(near=True)
-    engine.transport.far = {0, 2} if before == "near" else {0, 1, 2}
-    steps = Steps(uncoded(3), engine)
-    back = []
-
-    def watch(event: Event, commands: list[Command]) -> None:
-        if isinstance(event, StepStarted) and event.step == 1:
-            engine.transport.far.discard(1)
-            engine.transport.begin(1)
-            back.append(1)
-
-    steps.driver._watch = watch
-    try:
-        steps.step(1.0)
-        engine.transport.lose(1)
-        engine._poll(0.0)  # it is known to be gone before the step begins
-        steps.step(2.0)
-        assert back == [1]
-        assert engine.read == 1 + (before == "near")
-        steps.step(3.0)
-    finally:
-        engine.close()
-
-
-@pytest.mark.parametrize("near", [False, True], ids=["far", "near"])
-def test_a_message_of_a_worker_that_was_dropped_is_too_late(near: bool) -> None:
-    engine = Looped(near=near)
-    job = NumpyJob(gradient, 50, "float64")
-    try:
-        engine.start(lambda: job, job.layout, 1)
-        engine.publish(0, np.ones(50))
-        engine.give(Assign(0, Segment(0, 0, (3,), (1.0,)), 1))
-        engine._rows.forget(0)  # as by an order that its message has overtaken
-        while not any(isinstance(e, MessageArrived) for e in engine._pending):
-            engine._poll(1.0)
-        assert engine.lives == (1,)
-        assert (engine.read, engine.fetched) == (0, 0)
-    finally:
-        engine.close()
-
-
-@pytest.mark.long
-def test_nothing_is_left_open_when_near_workers_are_gone() -> None:
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(2):
-        train(gradient, np.zeros(50), uncoded(2), steps=2, engine=Looped(near=True))
-    gc.collect()  # the last ones to look at memory keep it
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_row_that_is_read_where_it_is_is_copied_before_it_is_given_out_again() -> (
-    None
-):
-    rows = FarRows(VectorLayout(parameters=1, gradient=3), places=1, inbox=0)
-    row = np.arange(9.0)
-    rows.give(Segment(0, 1, (0,), (1.0,)), message=0)
-    rows.arrived(0, (row,), lent=True)
-    rows.sent(1, 0, ((0, 1),))
-    again = rows.give(Segment(1, 1, (1,), (1.0,)))
-    assert (rows.place(again), rows.rescued) == (0, 1)
-    row[:] = -1.0  # what the worker does there next
-    np.testing.assert_array_equal(rows.combine([(0, 2.0)])[:5], 2.0 * np.arange(5.0))
-
-
-def test_all_messages_that_have_a_row_keep_it_when_it_is_given_out_again() -> None:
-    rows = FarRows(VectorLayout(parameters=1, gradient=3), places=1, inbox=0)
-    row = np.arange(9.0)
-    rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
-    rows.expect(7, 0, (0,))
-    for message in (0, 7):
-        rows.arrived(message, (row,), lent=True)
-        rows.sent(0, message, ((0, 1),))
-    rows.give(Segment(1, 0, (1,), (1.0,)))
-    row[:] = -1.0
-    for message in (0, 7):
-        np.testing.assert_array_equal(
-            rows.combine([(message, 1.0)])[:5], np.arange(5.0)
-        )
-
-
-def test_a_row_that_another_message_will_have_is_not_given_out_again() -> None:
-    rows = FarRows(VectorLayout(parameters=1, gradient=3), places=1, inbox=0)
-    rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
-    rows.expect(7, 0, (0,))
-    rows.arrived(0, (np.arange(5.0),), lent=True)
-    rows.sent(0, 0, ((0, 1),))
-    with pytest.raises(EngineFailed, match="has no room left for a sum in this step"):
-        rows.give(Segment(1, 0, (1,), (1.0,)))
 
 
 # -- hosts that are lost ---------------------------------------------------------------
 
 
 class Steps:
-    """A driver of an engine whose hosts can be lost between two steps."""
+    """A driver of an engine whose hosts can be lost; every sum is checked."""
 
     def __init__(self, scheme, engine, faults=None) -> None:  # type: ignore[no-untyped-def]
         self.events: list[Event] = []
-        self.engine = engine
-        job = NumpyJob(gradient, 50, "float64")
-        self.driver = Driver(engine, scheme, job.layout, watch=self.watch)
+        self.commands: list[list[Command]] = []
+        self.engine, self.parts = engine, scheme.parts
+        self.then: Callable[[Event], None] = lambda event: None
+        job = NumpyJob(gradient, SIZE, "float64")
+        self.driver = Driver(engine, scheme, job.layout, watch=self._watch)
         engine.start(
             lambda: job, job.layout, scheme.workers, parts=scheme.parts, faults=faults
         )
-        self.parts = scheme.parts
 
-    def watch(self, event: Event, commands: list[Command]) -> None:
+    def _watch(self, event: Event, commands: list[Command]) -> None:
         self.events.append(event)
+        self.commands.append(commands)
+        self.then(event)
 
     def step(self, x: float = 1.0) -> tuple[int, ...]:
-        sum_ = self.driver.step(np.full(50, x))
+        sum_ = self.driver.step(np.full(SIZE, x))
         parts = np.arange(self.parts)
-        np.testing.assert_allclose(sum_.vector[:50], (x - parts).sum(), atol=1e-12)
+        np.testing.assert_allclose(sum_.vector[:SIZE], (x - parts).sum(), atol=1e-12)
         return sum_.report.heard
 
+    def until(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + HANG
+        while not what():
+            assert time.monotonic() < deadline
+            self.step()
 
-def test_a_host_that_is_lost_is_done_without_and_used_when_it_is_back() -> None:
-    engine = Looped()
-    steps = Steps(fractional(4, 1), engine)
-    try:
+    def of(self, *kinds: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kinds)]
+
+
+@pytest.fixture
+def started() -> Any:
+    made: list[Any] = []
+
+    def start(scheme, engine, faults=None):  # type: ignore[no-untyped-def]
+        made.append(engine)
+        return Steps(scheme, engine, faults)
+
+    yield start
+    for engine in made:
+        engine.close()
+
+
+def test_a_lost_host_is_one_event_and_so_is_its_return(started: Any) -> None:
+    engine = Looped(hosts=2)
+    steps = started(auto(4), engine)
+    steps.step()
+    engine.launcher.lose(1)
+    steps.until(lambda: bool(steps.of(WorkersLost)))
+    [lost] = steps.of(WorkersLost)
+    assert lost.workers == (1, 3)
+    assert set(steps.step()) <= {0, 2}
+    first = steps.events.index(lost)
+    told = [command for each in steps.commands[first:] for command in each]
+    given = [command for command in told if isinstance(command, Assign)]
+    assert given
+    assert {order.segment.worker for order in given} <= {0, 2}
+    engine.launcher.begin(1)
+    steps.until(lambda: bool(steps.of(WorkersJoined)))
+    [joined] = steps.of(WorkersJoined)
+    assert (joined.workers, joined.host) == ((1, 3), 2)
+    assert engine.lives == (1, 2, 1, 2)
+    steps.until(lambda: {1, 3} & set(steps.step()) != set())
+
+
+def test_what_was_heard_outlives_its_host(started: Any) -> None:
+    """The step needs the sum that the host has sent before it is lost."""
+    engine = Looped(hosts=3)
+    steps = started(uncoded(3), engine, FaultPlan().slow(1, 1, 0.3).slow(2, 1, 0.3))
+    lost: list[int] = []
+
+    def lose(event: Event) -> None:
+        if isinstance(event, MessageArrived) and event.step == 1 and not lost:
+            lost.append(event.worker)
+            engine.launcher.lose(event.worker)
+
+    steps.then = lose
+    steps.step()
+    assert lost == []
+    steps.step()
+    assert len(lost) == 1
+    engine.launcher.begin(lost[0])
+    steps.step()
+    assert engine.lives[lost[0]] == 2
+
+
+def test_a_host_that_is_lost_with_its_sum_on_the_way_loses_no_step(
+    started: Any,
+) -> None:
+    engine = Looped(hosts=3)
+    steps = started(fractional(3, 2), engine)
+    killed = 0
+
+    def kill(event: Event) -> None:
+        nonlocal killed
+        has_closed = isinstance(event, Progressed) and event.closed
+        is_there = killed < 2 and 1 in engine.launcher.agents
+        if has_closed and event.worker == 1 and is_there:
+            killed += 1  # its sum has been asked for, and may be half here
+            engine.launcher.lose(1)
+
+    steps.then = kill
+    deadline = time.monotonic() + HANG
+    while killed < 2 and time.monotonic() < deadline:
         steps.step()
-        engine.transport.lose(2)
-        for _ in range(3):
-            assert 2 not in steps.step()
-        assert [e for e in steps.events if isinstance(e, WorkerLost)]
-        engine.transport.begin(2)
-        while not any(isinstance(event, WorkerJoined) for event in steps.events):
-            steps.step()
-        assert engine.lives == (1, 1, 2, 1)
-        for _ in range(200):
-            if 2 in steps.step():
-                break
-        else:
-            pytest.fail("worker 2 is never heard again")
-    finally:
-        engine.close()
-
-
-def test_a_host_that_is_lost_while_its_sum_is_on_its_way_is_lost_with_it() -> None:
-    engine = Looped({1: 0.2})
-    steps = Steps(uncoded(3), engine)
-    try:
-        lost = False
-
-        def watch(event: Event, commands: list[Command]) -> None:
-            nonlocal lost
-            arrived = isinstance(event, MessageArrived)
-            if arrived and event.worker == 0 and not lost and engine.transport._later:
-                lost = True
-                engine.transport.lose(1)
-                engine.transport.begin(1)
-
-        steps.driver._watch = watch
-        for _ in range(20):
-            steps.step()
-            if lost:
-                break
-        assert lost
-        assert engine.lives[1] == 2
+        if 1 not in engine.launcher.agents:
+            engine.launcher.begin(1)
+            steps.until(lambda: engine._handles[1].is_up)
+    assert killed == 2
+    for _ in range(3):
         steps.step()
-    finally:
-        engine.close()
 
 
-@pytest.mark.long
-def test_a_host_that_is_lost_is_not_let_in_by_what_ends_with_it() -> None:
-    """Worker 1 has two sums to send, and is lost with the first on its way."""
-    engine = Looped({1: 60.0})
-    job = NumpyJob(gradient, 50, "float64")
-    port = engine._ports[ROOT] = Port(width=1)
-    try:
-        engine.start(lambda: job, job.layout, 2)
-        engine.publish(0, np.ones(50))
-        for id_ in (0, 2):
-            engine.give(Assign(0, Segment(id_, 1, (id_,), (1.0,)), id_ + 1))
-        while not port._waiting:
-            engine._poll(1.0)
-        engine.transport.lose(1)
-        while not any(isinstance(event, WorkerLost) for event in engine._pending):
-            engine._poll(1.0)
-        assert len(engine.transport.fetches) == 1
-        assert not engine._trips
-    finally:
-        engine.close()
-
-
-@pytest.mark.long
-def test_a_host_that_is_lost_at_the_start_is_an_error_that_says_so() -> None:
+def test_a_tree_goes_on_when_a_host_in_its_middle_is_lost(started: Any) -> None:
     engine = Looped()
-    job = NumpyJob(gradient, 50, "float64")
-    begin = engine.transport.begin
+    steps = started(coded_reduce(6, 2, 0), engine)
+    steps.step()
+    engine.launcher.lose(0)  # the parent of 2 and 3
+    engine.launcher.begin(0)
+    for _ in range(3):
+        steps.step()
+    assert engine.lives[0] == 2
+
+
+def test_a_sum_for_a_host_whose_loss_is_about_to_be_told_blocks_no_later_one(
+    started: Any,
+) -> None:
+    engine = Looped()
+    steps = started(coded_reduce(6, 2, 0), engine)
+    steps.step()
+    bring, is_lost = engine._bring, []
+
+    def lose_and_bring(handle: Any, sent: Any, reader: int) -> None:
+        if reader == 0 and not is_lost:
+            is_lost.append(True)
+            engine.launcher.lose(0)
+            while engine._far[1].is_there:
+                engine._reactor.poll(HANG)
+                while engine._inbox:
+                    engine._note(*engine._inbox.popleft())
+            engine.launcher.begin(0)
+        bring(handle, sent, reader)
+
+    engine._bring = lose_and_bring
+    for _ in range(4):
+        steps.step()
+    assert is_lost
+    assert engine.lives == (2, 1, 1, 1, 1, 1)
+    assert engine._under_way == {}
+
+
+def test_a_sum_that_is_given_up_is_not_read_and_the_next_one_is(started: Any) -> None:
+    """It is refused before it comes, over a connection that others use, too."""
+    engine = Looped()
+    steps = started(coded_reduce(6, 2, 0), engine)
+    steps.step()
+    sender, reader = engine._far[3], engine._far[1]
+    carry, given_up = sender.carry, []
+
+    def give_up(key: int, rows: Any, to: Any, row: int) -> None:
+        if given_up:
+            carry(key, rows, to, row)
+            return
+        given_up.append(key)
+        reader.take(Refuse(key))
+        while (reader.number, Refused(key)) not in engine._inbox:
+            engine._reactor.poll(HANG)
+        carry(key, rows, to, row)
+        engine._end_transfer(key, "the test gives it up")
+
+    sender.carry = give_up
+    before = engine.carried
+    steps.step()
+    assert given_up
+    steps.until(lambda: engine._unsure == {})
+    assert engine.carried - before == 4 * (len(steps.of(StepStarted)) - 1)
+    assert engine.lives == (1,) * 6
+    [failed] = steps.of(MessageFailed)
+    assert failed.worker == 2
+    assert "from host 3 (" in failed.reason
+    assert failed.reason.endswith(": the test gives it up")
+
+
+def test_a_message_that_is_said_twice_travels_once(started: Any) -> None:
+    engine = Looped()
+    faults = FaultPlan().corrupt(2, 1, how="repeat").corrupt(0, 2, how="repeat")
+    steps = started(coded_reduce(6, 2, 0), engine, faults)
+    for _ in range(4):
+        steps.step()
+    assert faults.all_fired
+    assert (engine.carried, engine.fetched) == (4 * 4, 4 * 2)
+
+
+def test_sums_that_come_between_two_steps_do_not_travel(started: Any) -> None:
+    engine, faults = Looped(hosts=1), FaultPlan()
+    for worker in range(1, 5):
+        faults.slow(worker, 1, 1.0)
+    steps = started(fractional(5, 4), engine, faults)
+
+    take, taken, late = engine._sent, set[int](), set[int]()
+
+    def note_and_take(handle: Any, sent: Sent) -> None:
+        if sent.step == 1:
+            taken.add(handle.worker)
+        take(handle, sent)
+
+    def untaken() -> set[int]:
+        heard = [report for _, report in engine._inbox if isinstance(report, Heard)]
+        said = [(each.worker, one) for each in heard for one in decode_said(each.frame)]
+        return {worker for worker, one in said if isinstance(one, Sent)}
+
+    def hear_all(event: Event) -> None:
+        """Let all others report while the root is about to end the step."""
+        if isinstance(event, MessageArrived) and event.step == 1 and not late:
+            while taken | untaken() != {0, 1, 2, 3, 4}:
+                engine._reactor.poll(HANG)
+            late.update(untaken())
+
+    engine._sent = note_and_take
+    steps.step()
+    # A worker that is late with step 0 has no orders of step 1 until the root hears it.
+    while {worker.state for worker in engine.workers} != {"ready"}:
+        engine._reactor.poll(HANG)
+    steps.then = hear_all
+    [heard] = steps.step()
+    assert late
+    fetched = engine.fetched
+    assert {worker.state for worker in engine.workers} <= {"ready", "late"}
+    steps.step()
+    assert engine.fetched - fetched <= 2  # of this step alone
+    arrived = {e.worker for e in steps.of(MessageArrived) if e.step == 1}
+    assert {heard, *late} <= arrived
+
+
+def test_an_agent_that_comes_and_goes_at_once_is_waited_for(
+    started: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Looped(hosts=2)
+    steps = started(fractional(4, 1), engine)
+    engine.launcher.lose(1)
+    steps.until(lambda: bool(steps.of(WorkersLost)))
+    engine.launcher.begin(1)
+    while not (links := [x for host, x in engine._inbox if host == -1]):
+        engine._reactor.poll(HANG)
+    engine.launcher.lose(1)
+    while links[0].connection.is_open:
+        engine._reactor.poll(HANG)
+    steps.step()
+    assert "is gone again: its process has ended" in caplog.text
+    engine.launcher.begin(1)
+    steps.until(lambda: bool(steps.of(WorkersJoined)))
+    assert engine.lives == (1, 2, 1, 2)
+
+
+def test_an_agent_that_stands_still_is_done_without_and_used_again(
+    started: Any,
+) -> None:
+    engine = Looped(hosts=2)
+    steps = started(fractional(4, 1), engine)
+    steps.step()
+    engine.launcher.signal(1, signal.SIGSTOP)
+    for _ in range(5):
+        steps.step()
+    assert set(steps.step()) <= {0, 2}
+    engine.launcher.signal(1, signal.SIGCONT)
+    steps.until(lambda: {1, 3} & set(steps.step()) != set())
+    assert steps.of(WorkersLost) == []
+
+
+def test_an_agent_whose_link_is_cut_calls_again(started: Any) -> None:
+    engine = Looped(hosts=2)
+    steps = started(fractional(4, 1), engine)
+    steps.step()
+    pid = engine._far[2].link.said.pid
+    engine._far[2].link.connection.cut("by the test")
+    steps.until(lambda: bool(steps.of(WorkersJoined)))
+    assert [event.workers for event in steps.of(WorkersLost)] == [(1, 3)]
+    assert engine._far[2].link.said.pid == pid  # the same process, with new workers
+    assert engine.lives == (1, 2, 1, 2)
+    steps.step()
+
+
+def test_a_run_whose_host_was_lost_replays(tmp_path: Path) -> None:
+    engine = Looped(hosts=2)
+    trace = tmp_path / "trace.jsonl"
+    steps = 0
+
+    def watch(event: Event, commands: list[Command]) -> None:
+        nonlocal steps
+        if isinstance(event, MessageArrived):
+            steps = event.step
+        if steps == 2 and 1 in engine.launcher.agents:
+            engine.launcher.lose(1)
+
+    scheme = auto(4)
+    run = train(
+        gradient, np.zeros(SIZE), scheme, steps=8, engine=engine, trace=trace,
+        watch=watch,
+    )  # fmt: skip
+    np.testing.assert_allclose(run.parameters, alone(scheme.parts, 8), rtol=1e-10)
+    recorded = read(trace)
+    lost = [e.event for e in recorded.entries if isinstance(e.event, WorkersLost)]
+    assert [event.workers for event in lost] == [(1, 3)]
+    assert replay(recorded, scheme) is None
+
+
+# -- starting and ending ---------------------------------------------------------------
+
+
+def test_an_agent_that_ends_before_it_calls_is_an_error_that_says_so() -> None:
+    engine = Looped()
+    begin = engine.launcher.begin
 
     def begin_but_one(number: int) -> None:
         begin(number)
         if number == 1:
-            engine.transport.lose(1)
+            engine.launcher.agents[number].kill()
 
-    engine.transport.begin = begin_but_one
-    with pytest.raises(EngineFailed, match="worker 1 was lost while it was set up"):
+    engine.launcher.begin = begin_but_one
+    job = NumpyJob(gradient, SIZE, "float64")
+    with pytest.raises(EngineFailed, match=r"agent 1 has ended|lost while it was set"):
         engine.start(lambda: job, job.layout, 2)
     assert not engine._is_open
 
@@ -383,10 +454,78 @@ def test_a_job_that_cannot_be_made_elsewhere_is_told_with_its_traceback() -> Non
     assert not engine._is_open
 
 
-@pytest.mark.long
-def test_who_is_to_be_asked_next_is_told_so_once() -> None:
-    engine = Looped(dict.fromkeys(range(12), 0.02))
-    run = train(gradient, np.zeros(50), uncoded(12), steps=2, engine=engine)
-    alerts = engine.transport.alerts
-    assert len(run.steps) == 2
-    assert 0 < len(alerts) <= 2 * 12
+def test_a_module_is_imported_once_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    module = tmp_path / "counted_module.py"
+    module.write_text(f"import os\nopen({str(log)!r}, 'a').write('x')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def heavy(x, part, step):  # type: ignore[no-untyped-def]
+        import counted_module
+
+        assert counted_module.os
+        return gradient(x, part, step)
+
+    engine = Looped(hosts=2, at_root=True)
+    engine._preload.append("counted_module")
+    run = train(heavy, np.zeros(SIZE), uncoded(6), steps=2, engine=engine)
+    np.testing.assert_array_equal(run.parameters, alone(6, 2))
+    assert log.read_text() == "xx"
+
+
+def test_workers_compute_with_the_threads_that_they_are_told(tmp_path: Path) -> None:
+    def threads(x, part, step):  # type: ignore[no-untyped-def]
+        return 0.0, 1.0, np.full_like(x, float(os.environ["OMP_NUM_THREADS"]))
+
+    for asked, seen in ((3, 3.0), (1, 1.0)):
+        engine = Looped(hosts=2, at_root=True, threads=asked)
+        run = train(threads, np.zeros(1), uncoded(2), steps=1, rate=1.0, engine=engine)
+        assert run.parameters == -seen
+        assert engine.threads == (asked, asked)
+    with pytest.raises(InvalidOptions, match="threads: is 0; try 1 or more, or"):
+        Looped(threads=0)
+
+
+def test_agents_can_reach_each_other_and_it_is_said_which_cannot(started: Any) -> None:
+    engine = Looped()
+    started(uncoded(3), engine)
+    assert engine.try_pairs(HANG) == {}
+    engine.launcher.signal(2, signal.SIGSTOP)
+    found = engine.try_pairs(2.0)
+    engine.launcher.signal(2, signal.SIGCONT)
+    assert (1, 2) not in found
+    assert (3, 1) in found  # it cannot try
+    assert "no answer within 2 s" in found[3, 1]
+
+
+@pytest.mark.parametrize("make", [Looped, Mpi, Ray, Torchrun])
+def test_an_engine_that_is_forgotten_lets_go_of_its_launcher(
+    make: type[Remote], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that never started: Ray has a cluster once it is asked for machines."""
+    closed: list[str] = []
+    for launcher in (Loopback, WorldLauncher, RayLauncher):
+        monkeypatch.setattr(launcher, "close", lambda self: closed.append(self.name))
+    engine = make()
+    name = engine.name
+    del engine
+    gc.collect()
+    assert closed == [name]
+
+
+def test_nothing_is_left_open_when_runs_are_over() -> None:
+    def run() -> None:
+        engine = Looped(hosts=2, at_root=True)
+        train(gradient, np.zeros(SIZE), uncoded(3), steps=2, engine=engine)
+        agents = engine.launcher.agents.values()
+        assert all(agent.poll() is not None for agent in agents)
+
+    run()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        run()
+    gc.collect()  # the last ones to look at memory keep it
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -19,7 +19,7 @@ from codedgrad.core import (
     StepCancelled,
     StepStarted,
     TimerFired,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Here, Local, Replayed, train
@@ -185,8 +185,8 @@ def test_all_kinds_of_events_are_replayed(run_of: Callable[[int], Run]) -> None:
     traces = [read(run_of(number).trace) for number in range(len(CASES))]
     kinds = {type(e.event).__name__ for trace in traces for e in trace.entries}
     assert kinds == {
-        "StepStarted", "Progressed", "MessageArrived", "MessageFailed", "WorkerLost",
-        "WorkerJoined", "WorkerFreed", "TimerFired", "MessagesCompared",
+        "StepStarted", "Progressed", "MessageArrived", "MessageFailed", "WorkersLost",
+        "WorkersJoined", "WorkerFreed", "TimerFired", "MessagesCompared",
     }  # fmt: skip
 
 
@@ -387,8 +387,8 @@ def variants(entries: tuple[Entry, ...]) -> list[tuple[Entry, ...]]:
     for n, entry in enumerate(entries):
         before, after, event = entries[:n], entries[n + 1 :], entry.event
         others: list[Event] = [
-            WorkerLost(99, event.at),
-            WorkerLost(0, event.at),
+            WorkersLost((99,), event.at),
+            WorkersLost((0,), event.at),
             TimerFired(event.at),
             StepStarted(99, event.at),
             MessageArrived(0, 99, 99, ((99, 99),), event.at),

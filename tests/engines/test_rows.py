@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 
 import codedgrad.engines.host.rows
 from codedgrad.codes import from_matrix
-from codedgrad.core import Coordinator, Segment, StepStarted
+from codedgrad.core import ROOT, Coordinator, Segment, StepStarted
 from codedgrad.engines import Here, Local
-from codedgrad.engines.host.memory_layout import Memory, MemoryShape
+from codedgrad.engines.host.memory_layout import Memory, MemoryShape, Private
 from codedgrad.engines.host.rows import _BLOCK, Rows, weighted_sum
 from codedgrad.engines.host.shared_memory import Shared
-from codedgrad.errors import BrokenPlan, InvalidOptions
+from codedgrad.errors import BrokenPlan, EngineFailed, InvalidOptions
 from codedgrad.jobs import VectorLayout
 from codedgrad.schemes import CodedScheme
 from codedgrad.schemes.stop_rules import Decodable
@@ -389,3 +390,95 @@ def test_single_precision_stays_single() -> None:
     weighted_sum(table, [0, 1, 4], [0.5, 0.25, 2.0], out)
     expected = 0.5 * table[0] + 0.25 * table[1] + 2.0 * table[4]
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+# -- sums of other hosts ---------------------------------------------------------------
+
+
+def elsewhere(places: int = 1, inbox: int = 0) -> Rows:
+    """Return the book of a root without workers: 0 and 2 on host 1, 1 on host 2."""
+    layout = VectorLayout(parameters=1, gradient=3)
+    shape = MemoryShape.of(layout, 0, 1)
+    shape = msgspec.structs.replace(shape, places=places)
+    memory = Memory(Private(shape.size), shape)
+    return Rows(memory, [(1, 0), (2, 0), (1, 1)], inbox)
+
+
+def test_rows_are_numbered_by_the_place_of_their_worker_on_its_host() -> None:
+    rows = elsewhere(places=2)
+    given = [rows.give(Segment(i, i % 3, (i,), (1.0,))) for i in range(6)]
+    assert given == [0, 0, 2, 1, 1, 3]
+    assert [rows.host_of(worker) for worker in (0, 1, 2, ROOT)] == [1, 2, 1, 0]
+
+
+def test_the_row_of_a_sum_that_has_come_is_given_out_again_when_none_is_free() -> None:
+    rows = elsewhere()
+    rows.give(Segment(0, 1, (0,), (1.0,)), message=0)
+    assert rows.leave(1, ((0, 1),)) == (0,)
+    rows.arrived(0, (np.arange(9.0),))
+    rows.sent(1, 0, ((0, 1),))
+    with pytest.raises(EngineFailed, match="has no room left for a sum in this step"):
+        rows.give(Segment(1, 1, (1,), (1.0,)))  # the row is still being read
+    rows.left(1, (0,))
+    assert rows.give(Segment(1, 1, (1,), (1.0,))) == 0
+    assert rows.rescued == 1
+    np.testing.assert_array_equal(rows.combine([(0, 2.0)])[:5], 2.0 * np.arange(5.0))
+
+
+def test_a_row_that_another_message_will_have_is_not_given_out_again() -> None:
+    rows = elsewhere()
+    rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
+    rows.expect(7, 0, (0,))
+    rows.arrived(0, (np.arange(5.0),))
+    rows.sent(0, 0, ((0, 1),))
+    with pytest.raises(EngineFailed, match="has no room left for a sum in this step"):
+        rows.give(Segment(1, 0, (1,), (1.0,)))
+
+
+def test_a_row_that_is_being_sent_is_taken_whatever_becomes_of_its_step() -> None:
+    rows = elsewhere(places=2)
+    rows.give(Segment(0, 0, (0,), (1.0,)), message=0)
+    rows.leave(0, ((0, 1),))
+    rows.begin()
+    assert rows.give(Segment(0, 0, (0,), (1.0,))) == 1
+    rows.left(0, (0,))
+    assert rows.give(Segment(1, 0, (1,), (1.0,))) == 0
+
+
+def test_a_worker_gathers_from_the_inbox_of_its_host_and_from_rows_there() -> None:
+    """Worker 2 reads from worker 0 where it is, and from worker 1 what was sent."""
+    rows = elsewhere(places=2, inbox=2)
+    for worker in (0, 1):
+        segment = Segment(worker, worker, (worker,), (1.0,))
+        rows.give(segment, message=10 + worker, to=2)
+    rows.sent(0, 10, ((0, 1),))
+    room = rows.room(2)
+    assert room == 4  # behind the rows of both workers
+    assert rows.room(2) == 5
+    with pytest.raises(EngineFailed, match="no room left for what it is sent"):
+        rows.room(2)
+    rows.filled(2, 5)
+    rows.delivered(11, 2, room)
+    rows.filled(2, room)
+    rows.sent(1, 11, ((1, 1),))
+    assert rows.gathered([(10, 0.5), (11, 2.0)]) == ((0, 0.5), (4, 2.0))
+    assert rows.room(2) == 5  # what was delivered stays
+    rows.forget(2)  # it is lost, and what it was sent with it
+    assert (rows.reader(10), rows.reader(11)) == (None, None)
+    assert rows.room(2) == 4
+
+
+def test_sums_of_all_hosts_are_added_in_the_order_of_their_lowest_parts() -> None:
+    layout = VectorLayout(parameters=1, gradient=3)
+    shape = MemoryShape.of(layout, 1, 1, elsewhere=1)
+    memory = Memory(Private(shape.size), shape)
+    rows = Rows(memory, [(0, 0), (1, 0)])
+    row = rows.give(Segment(0, 0, (1,), (1.0,)), message=0)
+    rows.give(Segment(1, 1, (0,), (1.0,)), message=1)
+    memory.row(row)[:] = 1e16
+    rows.sent(0, 0, ((0, 1),))
+    rows.arrived(1, (np.full(9, 1.0),))
+    rows.sent(1, 1, ((1, 1),))
+    expected = np.full(3, 1.0) * -3.0 + 1e16  # the far one has the lower part
+    np.testing.assert_array_equal(rows.combine([(0, 1.0), (1, -3.0)])[:3], expected)
+    assert rows.compare([1, 0], 3) == ((0, 0, 3e32), (0, 1, 3e16), (1, 1, 3.0))

@@ -7,12 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from codedgrad.engines.host.memory_layout import (
     Memory,
@@ -20,7 +17,6 @@ from codedgrad.engines.host.memory_layout import (
     Private,
     WorkerMemory,
 )
-from codedgrad.engines.host.nearby import Where
 from codedgrad.engines.host.shared_memory import Shared, available_memory, sweep
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import VectorLayout
@@ -44,98 +40,6 @@ def test_what_one_writes_the_other_reads_in_a_folder_or_nowhere(
         theirs.close()
         ours.close()
         ours.close()  # harmless
-
-
-READER = """
-import sys, msgspec
-from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.shared_memory import Shared
-where = msgspec.json.decode(sys.argv[1], type=Where)
-memory = Shared.reach(where)
-if memory is None:
-    sys.exit("it cannot be reached")
-view = memory.array("float64", (1000,))
-assert not view.flags.writeable
-print(view.sum())
-"""
-
-
-def read_elsewhere(where: Where | None) -> subprocess.CompletedProcess[str]:
-    """Let a process that was handed nothing read memory."""
-    words = [sys.executable, "-c", READER, msgspec.json.encode(where).decode()]
-    return subprocess.run(words, capture_output=True, text=True)
-
-
-def test_another_process_of_this_host_reads_what_it_is_told_of_in_a_folder_or_nowhere(
-    tmp_path: Path,
-) -> None:
-    for folder in folders(tmp_path):
-        memory = Shared(8000, folder=folder)
-        memory.array("float64", (1000,))[:] = 2.0
-        read = read_elsewhere(memory.where)
-        assert (read.stdout, read.stderr) == ("2000.0\n", "")
-        memory.close()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"host": "another"},
-        {"pid": 1 << 22},
-        {"fd": 2},
-        {"file": (0, 0)},
-        {"size": 4000},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_what_is_not_the_memory_that_was_told_of_is_not_taken_for_it(
-    change: dict[str, Any],
-) -> None:
-    memory = Shared(8000)
-    open_ = os.listdir("/proc/self/fd")
-    where = memory.where
-    assert where is not None
-    assert Shared.reach(replace(where, **change)) is None
-    assert os.listdir("/proc/self/fd") == open_
-    memory.close()
-
-
-def test_memory_that_there_are_no_addresses_for_is_not_reached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    memory = Shared(8000)
-    open_ = os.listdir("/proc/self/fd")
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("Cannot allocate memory")
-
-    monkeypatch.setattr("codedgrad.engines.host.shared_memory.mmap.mmap", refuse)
-    assert Shared.reach(memory.where) is None
-    assert os.listdir("/proc/self/fd") == open_
-    memory.close()
-
-
-def test_a_host_with_another_network_is_another_host() -> None:
-    memory = Shared(8000)
-    asked = [sys.executable, "-c", READER, msgspec.json.encode(memory.where).decode()]
-    apart = ["unshare", "--map-root-user", "--net"]
-    if subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("no namespaces here: unshare --map-root-user --net does not work")
-    read = subprocess.run([*apart, *asked], capture_output=True, text=True)
-    assert read.stderr == "it cannot be reached\n"
-    memory.close()
-
-
-def test_where_a_system_does_not_tell_memory_is_not_to_be_reached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    memory = Shared(8000)
-    where = memory.where
-    monkeypatch.setattr("codedgrad.engines.host.nearby._host", lambda: None)
-    assert memory.where is None
-    assert Shared.reach(where) is None
-    assert Shared.reach(None) is None
-    memory.close()
 
 
 def test_nothing_is_to_be_seen_in_the_folder_while_it_is_in_use(tmp_path: Path) -> None:
@@ -250,7 +154,7 @@ def test_a_worker_writes_its_own_rows_and_only_reads_the_rest() -> None:
     shared = Shared(shape.size)
     root = Memory(shared, shape)
     whole = Memory(Shared.attach(os.dup(shared.fd), shape.size, read_only=True), shape)
-    own = WorkerMemory(whole, whole, os.dup(shared.fd), index=1)
+    own = WorkerMemory(whole, os.dup(shared.fd), index=1)
     for number in range(shape.rows):
         root.row(number)[:] = number
         np.testing.assert_array_equal(own.row(number), number)

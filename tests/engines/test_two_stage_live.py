@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from codedgrad.core import (
     Segment,
     StepStarted,
     Upload,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Local
@@ -221,9 +222,10 @@ def test_helpers_that_are_killed_delay_nothing(
         lost = [
             place
             for place, entry in enumerate(went.entries)
-            if isinstance(entry.event, WorkerLost)
+            if isinstance(entry.event, WorkersLost)
         ]
-        assert {went.entries[place].event.worker for place in lost} == set(dead)
+        gone = [went.entries[place].event.workers for place in lost]
+        assert set(chain.from_iterable(gone)) == set(dead)
         after = [c for entry in went.entries[lost[0] :] for c in entry.commands]
         assert not any(isinstance(command, Assign | Upload) for command in after)
         last = went.entries[-1].event

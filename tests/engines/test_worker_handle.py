@@ -1,47 +1,56 @@
 """One worker as the root sees it: orders that wait, lives and pauses between them."""
 
-import socket
-from collections.abc import Iterator
+import signal
 
 import pytest
 
 from codedgrad.core import Assign, Drop, Order, Segment, Upload
-from codedgrad.engines.host.wire import Channel, Give, decode_gives
-from codedgrad.engines.host.worker_handle import WorkerHandle
+from codedgrad.engines.fleet.worker_handle import WorkerHandle
+from codedgrad.engines.host.host import Gives
+from codedgrad.engines.host.host import Order as HostOrder
+from codedgrad.engines.host.nursery_messages import Signal, Spawn
+from codedgrad.engines.host.wire import Give, decode_gives
 
 
 class Worker:
-    """The other end of a handle: what has reached it."""
+    """The host of a handle: what has reached it, for which life."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self.handle = WorkerHandle(3)
-        self.handle.begin(Channel(ours), at=0.0)
-        self.channel = Channel(theirs)
+        self.versions: dict[int, int] = {}  # by step
+        self.told: list[HostOrder] = []
+        self.handle = WorkerHandle(3, self)
+        self.handle.begin([], at=0.0)
+
+    def take(self, order: HostOrder) -> None:
+        self.told.append(order)
+
+    def version(self, step: int) -> int:
+        return self.versions.get(step, 0)
+
+    def gives(self) -> list[Give]:
+        """Return what has been given to the life that is there, and forget it."""
+        frames = [order.frame for order in self.told if isinstance(order, Gives)]
+        lives = {order.life for order in self.told if isinstance(order, Gives)}
+        assert lives <= {self.handle.life}
+        self.told.clear()
+        return [give for frame in frames for give in decode_gives(frame)]
 
     def received(self) -> list[Order]:
-        frames = self.channel.receive()
-        return [give.order for frame in frames for give in decode_gives(frame)]
-
-    def close(self) -> None:
-        self.handle.end(at=0.0)
-        self.channel.close()
+        return [give.order for give in self.gives()]
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker()
-    yield worker
-    worker.close()
+def worker() -> Worker:
+    return Worker()
 
 
 def assign(step: int, id_: int = 0) -> Assign:
     return Assign(step, Segment(id_, 3, (0,), (1.0,)), message=id_ + 1)
 
 
-def give(handle: WorkerHandle, *orders: Order, version: int = 0) -> None:
+def give(handle: WorkerHandle, *orders: Order) -> None:
     for order in orders:
-        handle.give(Give(order, row=0, version=version))
+        handle.give(Give(order, row=0))
 
 
 def test_orders_reach_an_idle_worker_at_once(worker: Worker) -> None:
@@ -101,13 +110,18 @@ def test_an_idle_worker_is_not_told_to_drop_anything(worker: Worker) -> None:
     assert worker.received() == [assign(0)]
 
 
-def test_the_version_in_hand_is_that_of_the_orders_sent(worker: Worker) -> None:
+def test_parameters_are_asked_for_when_the_worker_has_time_and_not_before(
+    worker: Worker,
+) -> None:
     handle = worker.handle
-    give(handle, assign(0), version=4)
-    give(handle, assign(1), version=5)  # waits
+    worker.versions = {0: 4, 1: 99}
+    give(handle, assign(0))
+    give(handle, assign(1))  # waits
     assert (handle.in_hand, handle.version) == (0, 4)
+    worker.versions[1] = 5  # the host's memory has had other versions meanwhile
     handle.left(1)
     assert (handle.in_hand, handle.version) == (1, 5)
+    assert [give.version for give in worker.gives()] == [4, 5]
     handle.left(2)
     assert handle.in_hand is None
 
@@ -117,15 +131,13 @@ def test_a_new_life_has_nothing_in_hand_and_nothing_waiting(worker: Worker) -> N
     give(handle, assign(0))
     give(handle, assign(1))
     handle.end(at=1.0)
-    ours, theirs = socket.socketpair()
-    handle.begin(Channel(ours), at=1.0)
-    successor = Channel(theirs)
+    worker.told.clear()
+    handle.begin([], at=1.0)
+    assert worker.told == [Spawn(3, 2, [])]
     handle.left(0)
     give(handle, assign(2))
     assert handle.life == 2
-    frames = successor.receive()
-    assert [g.order for f in frames for g in decode_gives(f)] == [assign(2)]
-    successor.close()
+    assert worker.received() == [assign(2)]
 
 
 def test_orders_for_nobody_are_harmless(worker: Worker) -> None:
@@ -134,24 +146,31 @@ def test_orders_for_nobody_are_harmless(worker: Worker) -> None:
     worker.handle.drop(0)
 
 
+def test_a_signal_is_for_the_life_that_is_there(worker: Worker) -> None:
+    handle = worker.handle
+    handle.pid = 4711
+    handle.signal(signal.SIGSTOP)
+    handle.end(at=1.0)
+    handle.signal(signal.SIGKILL)  # to nobody
+    assert worker.told[1:] == [Signal(3, 1, signal.SIGSTOP, 4711)]
+
+
 def live(handle: WorkerHandle, seconds: float) -> float:
     """Let a life last so long; return the pause after it."""
-    ours, theirs = socket.socketpair()
-    theirs.close()
-    handle.begin(Channel(ours), at=100.0)
+    handle.begin([], at=100.0)
     handle.end(at=100.0 + seconds)
     return handle.back_off
 
 
-def test_pauses_between_short_lives_double_up_to_half_a_minute() -> None:
-    handle = WorkerHandle(0)
+def test_pauses_between_short_lives_double_up_to_half_a_minute(worker: Worker) -> None:
+    handle = WorkerHandle(0, worker)
     pauses = [live(handle, 0.5) for _ in range(12)]
     doubled = [0.1 * 2**i for i in range(9)]  # to 25.6
     assert pauses == pytest.approx([0.0, *doubled, 30.0, 30.0])
 
 
-def test_after_a_long_life_there_is_no_pause() -> None:
-    handle = WorkerHandle(0)
+def test_after_a_long_life_there_is_no_pause(worker: Worker) -> None:
+    handle = WorkerHandle(0, worker)
     for _ in range(5):
         live(handle, 0.5)
     assert live(handle, 11.0) == 0.0

@@ -15,9 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedgrad.core import Command, Event, StepStarted
+from codedgrad.core import (
+    Command,
+    Event,
+    StepStarted,
+    WorkersJoined,
+    WorkersLost,
+)
 from codedgrad.engines import Driver, FaultPlan, Here, Local, granted
-from codedgrad.engines.host.lost_workers import UNKNOWN, LostWorker, LostWorkerLog
+from codedgrad.engines.fleet.lost_workers import UNKNOWN, LostWorker, LostWorkerLog
 from codedgrad.engines.host.process_title import script_name
 from codedgrad.engines.host.same_job import host_name
 from codedgrad.errors import EngineFailed
@@ -135,35 +141,43 @@ def test_workers_that_the_fault_plan_takes_away_and_brings_are_named(
     assert re.fullmatch(r"worker 1 has joined \(pid \d+ on .*\)", joined)
 
 
-def test_the_loss_of_an_agent_is_the_cause_of_its_workers_loss(
+def test_the_loss_of_a_host_is_one_line_and_so_is_its_return(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine = Looped()
-    with running(engine) as driver:
+    engine = Looped(hosts=2)
+    with running(engine, workers=4) as driver:
         driver.step(np.zeros(1))
-        engine.transport.lose(1)
-        while "was lost" not in caplog.text:
+        engine.launcher.lose(1)
+        while "lost" not in caplog.text:
             engine.workers  # noqa: B018  looks
-        assert engine.workers[1].state == "lost"
-        engine.transport.begin(1)
-        step_until(driver, lambda: "is back" in caplog.text)
-    lost, back = caplog.messages
-    assert "its agent is gone (on purpose); it comes back with a new agent" in lost
-    assert back.startswith("worker 1 is back (pid ")
+        assert [engine.workers[worker].state for worker in (1, 3)] == ["lost"] * 2
+        engine.launcher.begin(1)
+        step_until(driver, lambda: "are back" in caplog.text)
+    lost, back = (line for line in caplog.messages if line.startswith("workers"))
+    name = re.escape(host_name())
+    why = rf"host 2 \({name}\) is gone \(its process has ended\)"
+    then = "they come back if the host does"
+    assert re.fullmatch(rf"workers 1, 3 on {name} were lost: {why}; {then}", lost)
+    assert re.fullmatch(rf"workers 1, 3 are back \(on {name}\) after [\d.]+ s", back)
 
 
 def test_the_death_of_the_nursery_is_the_cause_of_all_losses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine = Local()
-    with running(engine) as driver:
+    engine, events = Local(), list[Event]()
+    watch: Any = lambda event, commands: events.append(event)  # noqa: E731
+    with running(engine, watch=watch) as driver:
         driver.step(np.zeros(1))
         os.kill(engine.nursery, signal.SIGKILL)
-        step_until(driver, lambda: caplog.text.count("is back") == 2)
-    said = [line for line in caplog.messages if "was lost" in line]
-    assert len(said) == 2
-    cause = ": the process that forks the workers has died; a new process is started"
-    assert all(line.endswith(cause) for line in said)
+        step_until(driver, lambda: "are back" in caplog.text)
+    lost, back = caplog.messages
+    cause = "the process that forks the workers has died; new processes are started"
+    assert lost == f"workers 0, 1 on {host_name()} were lost: {cause}"
+    assert back.startswith(f"workers 0, 1 are back (on {host_name()}) after")
+    changes = [e for e in events if isinstance(e, WorkersLost | WorkersJoined)]
+    assert [(type(e), e.workers) for e in changes] == [
+        (WorkersLost, (0, 1)), (WorkersJoined, (0, 1)),
+    ]  # fmt: skip
 
 
 def test_a_return_waits_for_the_line_of_the_loss(
@@ -173,7 +187,7 @@ def test_a_return_waits_for_the_line_of_the_loss(
     losses.lost(
         1, LostWorker(2, 4711, "a", "in step 7", "a new process is started", 3.0)
     )
-    losses.back(2, 4712, "a", 3.5)
+    losses.back([2], 4712, "a", 3.5)
     assert caplog.messages == []
     losses.explain(2, 1, "ended by SIGKILL")
     losses.explain(2, 1, UNKNOWN)  # the time is up, and it was told
@@ -190,7 +204,7 @@ def test_a_worker_that_dies_twice_before_it_is_told_is_back_once(
     losses = LostWorkerLog()
     losses.lost(1, LostWorker(2, 4711, "a", "in step 7", "one starts", 3.0))
     losses.lost(2, LostWorker(2, 0, "a", "while it was set up", "one starts", 4.0))
-    losses.back(2, 4713, "a", 5.0)
+    losses.back([2], 4713, "a", 5.0)
     losses.explain(2, 2, "one cause")
     losses.explain(2, 1, "another")
     assert caplog.messages == [

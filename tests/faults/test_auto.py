@@ -24,7 +24,7 @@ from codedgrad.core import (
     Patience,
     Progressed,
     StepStarted,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, FaultPlan, Local
@@ -49,8 +49,8 @@ class Went:
 
     def until_lost(self, worker: int) -> list[Entry]:
         """Return what happened before a worker was lost."""
-        lost = [e.event for e in self.entries if isinstance(e.event, WorkerLost)]
-        first = next(event for event in lost if event.worker == worker)
+        lost = [e.event for e in self.entries if isinstance(e.event, WorkersLost)]
+        first = next(event for event in lost if worker in event.workers)
         return list(takewhile(lambda entry: entry.event is not first, self.entries))
 
     @cached_property
@@ -322,8 +322,8 @@ def test_a_step_in_which_all_but_one_die_loses_all_of_them(
     runs: dict[str, Run],
 ) -> None:
     entries = runs["all but one"].steps[2].entries
-    lost = {e.event.worker for e in entries if isinstance(e.event, WorkerLost)}
-    assert lost == {1, 2, 3, 4, 5}
+    events = [e.event for e in entries if isinstance(e.event, WorkersLost)]
+    assert {worker for event in events for worker in event.workers} == {1, 2, 3, 4, 5}
 
 
 # -- where they were when they were stopped --------------------------------------------
@@ -336,7 +336,7 @@ def test_what_a_stopped_worker_holds_is_done_by_others(
     """It has closed a sum, sends nothing, and is no loss that anybody hears of."""
     went = runs["stopped"].steps[step]
     assert closed(worker, went.entries)
-    assert not any(isinstance(entry.event, WorkerLost) for entry in went.entries)
+    assert not any(isinstance(entry.event, WorkersLost) for entry in went.entries)
     assert worker not in went.senders
 
 

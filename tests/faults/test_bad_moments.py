@@ -13,8 +13,8 @@ import pytest
 
 from codedgrad.core import Command, Event, Progressed
 from codedgrad.engines import Driver, FaultPlan, Local, train
+from codedgrad.engines.fleet.worker_handle import WorkerHandle
 from codedgrad.engines.host.wire import Left, Said
-from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.errors import (
     EngineFailed,
     InvalidJob,

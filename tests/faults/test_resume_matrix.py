@@ -38,6 +38,7 @@ import codedgrad as cg
 from codedgrad.core import Combine
 from codedgrad.torch.data import Parts
 from codedgrad.trace import read_run
+from codedgrad.trace.format import VERSION
 
 
 def module(path: Path) -> ModuleType:
@@ -267,12 +268,14 @@ def damage(folder: Path, trace: str) -> None:
     elif trace == "older":
         header, *lines = data.splitlines(keepends=True)
         older, newer = (
-            header.replace(b'"version":1', b'"version":%d' % n) for n in (0, 2)
+            header.replace(b'"version":%d' % VERSION, b'"version":%d' % n)
+            for n in (VERSION - 1, VERSION + 1)
         )
         assert header not in (older, newer)
         lines.insert(len(lines) // 2, UNKNOWN)
         newest.write_bytes(older + b"".join(lines))
         newest.with_name("0000-00000000.jsonl").write_bytes(newer + b"".join(lines))
+        newest.with_name("0000-00000001.jsonl").write_bytes(header + b"".join(lines))
         (folder / "trace.jsonl").write_bytes(newer + UNKNOWN)  # its former name
 
 

@@ -62,8 +62,8 @@ def test_a_stray_write_is_the_end_of_its_worker(
 
 @pytest.mark.parametrize(
     "engine",
-    [Local, loopback.Looped, lambda: loopback.Looped(near=True)],
-    ids=["local", "far", "near"],
+    [Local, loopback.Looped, lambda: loopback.Looped(hosts=1)],
+    ids=["local", "a host each", "one host"],
 )
 def test_a_worker_maps_nothing_to_write_but_its_own_rows(
     engine: Callable[[], Engine], tmp_path: Path

@@ -17,8 +17,8 @@ from codedgrad.core import (
     Progressed,
     Scheme,
     Segment,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Chain, Dead, ShiftedExponential, Times
 from codedgrad.engines import Driver, FaultPlan, Local, train
@@ -280,11 +280,11 @@ def test_infinite_times_are_played_as_leaving_and_joining(gradient: Gradient) ->
     fixed = np.zeros((8, 4))
     fixed[2:5, 1] = np.inf
     law = Times(fixed=fixed, unit=np.zeros_like(fixed))
-    faults, seen = FaultPlan(), list[tuple[type, int]]()
+    faults, seen = FaultPlan(), list[tuple[type, tuple[int, ...]]]()
 
     def watch(event: object, commands: list) -> None:
-        if isinstance(event, WorkerLost | WorkerJoined):
-            seen.append((type(event), event.worker))
+        if isinstance(event, WorkersLost | WorkersJoined):
+            seen.append((type(event), event.workers))
 
     run = train(
         gradient, X, fractional(4, 1), steps=8, delays=law, faults=faults, watch=watch
@@ -292,7 +292,7 @@ def test_infinite_times_are_played_as_leaving_and_joining(gradient: Gradient) ->
     assert [str(fault) for fault in faults.fired] == [
         "leave(worker=1, step=2)", "join(worker=1, step=5)",
     ]  # fmt: skip
-    assert seen == [(WorkerLost, 1), (WorkerJoined, 1)]
+    assert seen == [(WorkersLost, (1,)), (WorkersJoined, (1,))]
     assert not any(1 in step.heard for step in run.steps[2:5])
 
 

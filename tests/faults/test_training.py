@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codedgrad.core import Combine, Scheme, State, WorkerJoined, WorkerLost
+from codedgrad.core import Combine, Scheme, State, WorkersJoined, WorkersLost
 from codedgrad.delays import Times
 from codedgrad.engines import FaultPlan, Local, train
 from codedgrad.engines.faults import CORRUPTIONS
@@ -261,10 +261,11 @@ def test_losses_and_joins_come_in_turn(runs: list[Run], number: int) -> None:
     case = CASES[number]
     there = [True] * case.scheme.workers
     for entry in runs[number].trace.entries:
-        if isinstance(entry.event, WorkerLost | WorkerJoined):
-            joined = isinstance(entry.event, WorkerJoined)
-            assert there[entry.event.worker] != joined, entry
-            there[entry.event.worker] = joined
+        if isinstance(entry.event, WorkersLost | WorkersJoined):
+            joined = isinstance(entry.event, WorkersJoined)
+            for worker in entry.event.workers:
+                assert there[worker] != joined, entry
+                there[worker] = joined
 
 
 @pytest.mark.parametrize(

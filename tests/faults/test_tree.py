@@ -14,8 +14,8 @@ from codedgrad.core import (
     MessageArrived,
     MessageFailed,
     Upload,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import FaultPlan, Local, Replayed, train
@@ -259,7 +259,7 @@ def test_those_below_who_is_back_are_asked_to_send_once_more(
     """Workers 2 and 3 had gathered, and sent, when worker 0 died with it."""
     entries = list(entries_of(runs["gathered in vain"], 2))
     kinds = [type(entry.event) for entry in entries]
-    died, back = kinds.index(WorkerLost), kinds.index(WorkerJoined)
+    died, back = kinds.index(WorkersLost), kinds.index(WorkersJoined)
     first = [
         command
         for entry in entries[:died]
@@ -279,7 +279,7 @@ def test_what_was_sent_to_a_former_life_is_not_gathered_by_the_next(
 ) -> None:
     entries = list(entries_of(runs["gathered in vain"], 2))
     kinds = [type(entry.event) for entry in entries]
-    died = kinds.index(WorkerLost)
+    died = kinds.index(WorkersLost)
     before = {
         entry.event.message
         for entry in entries[:died]

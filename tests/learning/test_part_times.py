@@ -14,7 +14,7 @@ from codedgrad.core import (
     Scheme,
     StepStarted,
     WorkerFreed,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.learning.part_times import PartTimes, part_times
 from codedgrad.schemes import fractional, two_stage
@@ -89,7 +89,7 @@ def test_the_next_step_begins_when_the_worker_is_free() -> None:
 
 def test_a_lost_worker_has_nothing_in_hand() -> None:
     start, report, answer = first_step()
-    events = [start, report, WorkerLost(1, at=1.75), answer]
+    events = [start, report, WorkersLost((1,), at=1.75), answer]
     [record] = records(fractional(2, tolerance=1), events)
     seen = part_times(record, 1, float("-inf"))
     assert (seen.seconds, seen.pending, seen.lost_at) == ([1.5], 0, 1.75)
@@ -97,7 +97,7 @@ def test_a_lost_worker_has_nothing_in_hand() -> None:
 
 def test_a_worker_that_was_asked_nothing_has_no_parts() -> None:
     [record] = records(
-        fractional(2, tolerance=1), [WorkerLost(1, at=0.0), *first_step()[0::2]]
+        fractional(2, tolerance=1), [WorkersLost((1,), at=0.0), *first_step()[0::2]]
     )
     assert part_times(record, 1, float("-inf")) == PartTimes()
 

@@ -154,14 +154,6 @@ def test_schemes_that_run_by_events_know_their_numbers() -> None:
     assert list(lab.schemes(lab.UNCODED)) == [lab.UNCODED]
 
 
-def test_linear_algebra_goes_on_where_nothing_can_limit_its_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
-    with lab.one_thread():
-        assert np.ones((2, 2)).sum() == 4
-
-
 # -- time and work ---------------------------------------------------------------------
 
 

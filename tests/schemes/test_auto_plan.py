@@ -30,8 +30,8 @@ from codedgrad.core import (
     Traits,
     Upload,
     WakeAt,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.orders import Orders
 from codedgrad.delays import Times
@@ -119,7 +119,7 @@ class Table:
         self.coordinator = Coordinator(scheme, Capabilities(rows_per_worker=rows))
         self.wake = math.inf
         for worker in lost:
-            self.tell(WorkerLost(worker, at=0.0))
+            self.tell(WorkersLost((worker,), at=0.0))
         self.given = self.tell(StepStarted(0, at=0.0))
 
     @property
@@ -425,8 +425,8 @@ def taken_with_its_list() -> list[Command]:
     table.done(1, 1, 1, at=0.5)
     taken = table.done(1, 1, 2, at=1.0)
     assert taken == [cut(0, 0, keep=1), give(2, 1, (2, 1, 0))]
-    table.tell(WorkerLost(0, at=1.05))
-    said = table.tell(WorkerJoined(0, at=5.0))  # 1 is stuck in part 5
+    table.tell(WorkersLost((0,), at=1.05))
+    said = table.tell(WorkersJoined((0,), at=5.0))  # 1 is stuck in part 5
     assert [c.segment.parts for c in said if isinstance(c, Assign)] == [(5, 0, 1, 2)]
     return said
 
@@ -443,12 +443,12 @@ def test_a_part_that_is_the_first_of_its_segment_is_not_taken_but_copied() -> No
     table = Table(2, 3, pace=[0.1, 1.0], step=10.0, lost=(0,))
     table.done(1, 0, 1, at=0.5)
     table.done(1, 0, 2, at=1.0)
-    table.tell(WorkerJoined(0, at=1.05))
+    table.tell(WorkersJoined((0,), at=1.05))
     assert table.wait() == [give(1, 0, (2, 1, 0)), cut(1, 0, keep=3)]
-    table.tell(WorkerLost(0, at=1.2))
+    table.tell(WorkersLost((0,), at=1.2))
     assert table.wait() == [give(2, 1, (0, 1, 2))]
     table.done(1, 0, 3, at=1.5, closed=False)  # and is at part 0 since then
-    table.tell(WorkerJoined(0, at=5.0))
+    table.tell(WorkersJoined((0,), at=5.0))
     assert table.wait()[0] == give(3, 0, (0,), message=4)
 
 
@@ -583,7 +583,7 @@ def test_a_probe_does_not_make_a_part_done() -> None:
     table.done(1, 1, 3, at=3.0)
     table.hear(1, 4, at=3.1)
     assert not table.state.missing
-    table.tell(WorkerLost(0, at=3.2))
+    table.tell(WorkersLost((0,), at=3.2))
     said = table.wait()
     given = [p for c in said if isinstance(c, Assign) for p in c.segment.parts]
     assert sorted(given) == [0, 1, 5]
@@ -614,10 +614,57 @@ def test_parts_of_a_lost_worker_are_given_out_at_once() -> None:
     for worker in range(3):
         table.done(worker, worker, 1, at=1.0)
     lost_at = 1.05
-    assert table.tell(WorkerLost(1, at=lost_at)) == []
+    assert table.tell(WorkersLost((1,), at=lost_at)) == []
     assert table.wake == pytest.approx(lost_at)  # after what else happens now
     said = table.wait()
     assert said[:2] == [give(4, 0, (2,)), give(5, 2, (3,))]
+
+
+def four_that_compute() -> Table:
+    """All four have done the first of their two parts, and sent nothing."""
+    table = Table(4, 2)
+    for worker in range(4):
+        table.done(worker, worker, 1, at=1.0)
+    assert table.wake == pytest.approx(1.0 + TRIP)
+    return table
+
+
+def taken_over(said: list[Command]) -> dict[int, tuple[int, ...]]:
+    return {c.segment.worker: c.segment.parts for c in said if isinstance(c, Assign)}
+
+
+def test_workers_that_are_lost_together_are_not_given_each_other_s_parts() -> None:
+    """The loss overtakes a timer, so the plan looks at this very event."""
+    table = four_that_compute()
+    said = table.tell(WorkersLost((1, 2), at=1.2))
+    assert taken_over(said) == {0: (2, 4), 3: (3, 5)}
+
+
+def test_parts_of_a_worker_are_given_to_one_whose_loss_is_told_afterwards() -> None:
+    """So engines tell of the workers of a host together. Worker 2 gets part 3."""
+    table = four_that_compute()
+    assert taken_over(table.tell(WorkersLost((1,), at=1.2))) == {0: (2,), 2: (3,)}
+    assert table.tell(WorkersLost((2,), at=1.2)) == []
+    assert taken_over(table.wait()) == {0: (4,), 3: (3, 5)}
+
+
+def test_workers_that_are_lost_together_are_left_out_when_a_timer_brings_the_look() -> (
+    None
+):
+    table = four_that_compute()
+    assert table.tell(WorkersLost((1, 2), at=1.05)) == []
+    assert taken_over(table.wait()) == {0: (2, 4), 3: (3, 5)}
+    assert table.state.now == pytest.approx(1.05)
+
+
+def test_workers_that_join_together_are_given_parts_at_one_look() -> None:
+    table = Table(3, 2, lost=(1, 2))
+    assert table.given == [give(0, 0, (0, 1, 2, 3, 4, 5))]
+    table.done(0, 0, 1, at=1.0)
+    assert table.tell(WorkersJoined((1, 2), at=1.2)) == []
+    said = table.wait()
+    assert set(taken_over(said)) == {1, 2}
+    assert table.state.now == pytest.approx(1.2)
 
 
 def test_what_a_lost_worker_has_sent_is_not_done_again() -> None:
@@ -626,7 +673,7 @@ def test_what_a_lost_worker_has_sent_is_not_done_again() -> None:
     table.done(1, 1, 1, at=1.0)
     table.done(0, 0, 2, at=2.0)
     table.hear(0, 2, at=2.05)
-    table.tell(WorkerLost(0, at=2.1))
+    table.tell(WorkersLost((0,), at=2.1))
     table.done(1, 1, 2, at=2.2)
     assert table.hear(1, 3, at=2.3) == [combine(2, 3)]
 
@@ -635,7 +682,7 @@ def test_who_joins_is_given_parts_at_once() -> None:
     table = Table(2, 2, lost=(1,))
     assert table.given == [give(0, 0, (0, 1, 2, 3))]
     table.done(0, 0, 1, at=1.0)
-    assert table.tell(WorkerJoined(1, at=1.2)) == []
+    assert table.tell(WorkersJoined((1,), at=1.2)) == []
     assert table.wait() == [cut(0, 0, keep=3), give(1, 1, (3,))]
     assert table.state.now == pytest.approx(1.2)
 
@@ -682,7 +729,7 @@ def test_who_was_silent_is_given_parts_again_when_it_speaks() -> None:
     assert table.hear(0, 2, at=3.4) == []
     said = table.wait()  # worker 1 does no longer what is here, nor 0 nothing
     assert cut(1, 4) in said
-    table.tell(WorkerLost(1, at=3.6))
+    table.tell(WorkersLost((1,), at=3.6))
     [order] = table.wait()
     assert order == give(5, 0, (2, 3))
 
@@ -958,7 +1005,7 @@ def test_a_worker_without_room_sends_what_it_has_and_forgets_it() -> None:
     table.done(1, 1, 1, at=1.0)
     table.done(0, 0, 3, at=1.2)
     assert table.done(0, 2, 1, at=1.6) == [ask(0, 4, 0, 2)]
-    table.tell(WorkerLost(1, at=1.65))
+    table.tell(WorkersLost((1,), at=1.65))
     assert table.wait(until=1.66) == []  # there is no room
     assert table.hear(0, 4, at=1.7) == []
     assert table.wait() == [Drop(0, 0), give(5, 0, (3, 4))]
@@ -977,10 +1024,10 @@ def test_what_is_being_given_takes_room_as_well() -> None:
 def test_where_nobody_has_room_lists_stay_as_they_are() -> None:
     """Parts of the second who is lost wait until somebody is through."""
     table = Table(4, 3, rows=2)
-    table.tell(WorkerLost(3, at=0.5))
+    table.tell(WorkersLost((3,), at=0.5))
     more = [c for c in table.wait(until=0.7) if isinstance(c, Assign)]
     assert sorted(c.segment.worker for c in more) == [0, 1, 2]  # two sums each, now
-    table.tell(WorkerLost(2, at=0.8))
+    table.tell(WorkersLost((2,), at=0.8))
     assert table.wait(until=0.95) == []
     assert len(table.done(0, 0, 1, at=1.0)) == 0
 
@@ -990,7 +1037,7 @@ def test_where_nobody_has_room_lists_stay_as_they_are() -> None:
 
 def test_giving_up_a_step_says_who_is_lost_and_who_is_late() -> None:
     table = Table(3, 2, copies=2)
-    table.tell(WorkerLost(1, at=0.5))
+    table.tell(WorkersLost((1,), at=0.5))
     end: list[Command] = []
     while not any(isinstance(c, GiveUp) for c in end):
         end = table.wait()
@@ -1004,7 +1051,7 @@ def test_giving_up_a_step_says_who_is_lost_and_who_is_late() -> None:
 def test_giving_up_a_step_says_so_if_more_copies_would_have_helped() -> None:
     table = Table(4, 1, copies=2)
     for worker in (0, 3):  # who hold the part of worker 0
-        table.tell(WorkerLost(worker, at=0.1))
+        table.tell(WorkersLost((worker,), at=0.1))
     table.wait()
     for at, id_ in ((1.0, 1), (1.1, 2)):
         table.done(id_, id_, 1, at)

@@ -25,8 +25,8 @@ from codedgrad.core import (
     TimerFired,
     Upload,
     WakeAt,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import ShiftedExponential, Times, draw
 from codedgrad.errors import CodedgradError
@@ -94,12 +94,12 @@ class Cluster:
         self.end = None
         return self.feed(StepStarted(self.step, 0.0))
 
-    def lose(self, worker: int) -> list[Command]:
-        self.orders = [order for order in self.orders if owner(order) != worker]
-        return self.feed(WorkerLost(worker, 0.0))
+    def lose(self, *workers: int) -> list[Command]:
+        self.orders = [order for order in self.orders if owner(order) not in workers]
+        return self.feed(WorkersLost(workers, 0.0))
 
-    def join(self, worker: int) -> list[Command]:
-        return self.feed(WorkerJoined(worker, 0.0))
+    def join(self, *workers: int) -> list[Command]:
+        return self.feed(WorkersJoined(workers, 0.0))
 
     def message(self, worker: int) -> tuple[int, int]:
         """Return the message that a worker was asked for last, and its segment."""
@@ -433,6 +433,22 @@ def test_who_is_below_a_worker_that_is_away_is_asked_when_it_comes_and_not_befor
         (1, ROOT), (6, 1), (7, 1), (8, 1),
     ]  # fmt: skip
     assert all(isinstance(order, Assign) for order in given)
+
+
+@pytest.mark.parametrize("back", [(1, 6, 7), (7, 6, 1)], ids=["above", "below"])
+def test_a_parent_and_those_below_it_that_are_back_together_are_each_asked_once(
+    back: tuple[int, ...],
+) -> None:
+    """Whichever of them the event names first."""
+    cluster = Cluster(TWELVE)
+    cluster.start()
+    cluster.send(8)
+    assert cluster.lose(6, 1, 7) == []
+    given = cluster.join(*back)
+    assert [(owner(order), order.to) for order in given] == [
+        (1, ROOT), (6, 1), (7, 1), (8, 1),
+    ]  # fmt: skip
+    assert [type(order) for order in given] == [Assign, Assign, Assign, Upload]
 
 
 def test_those_below_send_what_they_have_once_more_to_who_is_back() -> None:

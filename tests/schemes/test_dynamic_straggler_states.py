@@ -11,7 +11,7 @@ from codedgrad.core import (
     History,
     MessageArrived,
     StepStarted,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.delays import Replay
 from codedgrad.errors import CodedgradError, InvalidScenario, InvalidScheme
@@ -43,7 +43,7 @@ def played(
     """
     run = Coordinator(scheme or dynamic(4, 2, 1, state="late"))
     for worker in lost:
-        run.handle(WorkerLost(worker, at=0.0))
+        run.handle(WorkersLost((worker,), at=0.0))
     now = 0.0
     for step, times in enumerate(seconds):
         orders = run.handle(StepStarted(step, at=now))
@@ -194,7 +194,7 @@ def test_two_that_are_gone_from_one_cluster_are_put_into_two(
     for gone in ((0, 3), (4, 10), (2, 11)):  # at home in the same cluster
         run = Coordinator(scheme)
         for worker in gone:
-            run.handle(WorkerLost(worker, at=0.0))
+            run.handle(WorkersLost((worker,), at=0.0))
         forecast = scheme.states.forecast(0, run.history).without(run.history.alive)
         seats = scheme.seats(forecast)
         clusters = {seats.index(worker) // 4 for worker in gone}

@@ -27,8 +27,8 @@ from codedgrad.core import (
     TimerFired,
     Upload,
     WakeAt,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Chain, ShiftedExponential, Spikes, Times
 from codedgrad.errors import CodedgradError
@@ -275,7 +275,7 @@ def test_nobody_is_waited_for_who_is_lost() -> None:
     """The others have finished: the checkpoint is now."""
     table = Table(four())
     table.finish([0, 1, 2], at=0.5)
-    said = table.tell(WorkerLost(3, at=0.6))
+    said = table.tell(WorkersLost((3,), at=0.6))
     assert {p for c in of(Assign, said) for p in c.segment.parts} == {6, 7}
 
 
@@ -293,13 +293,25 @@ def test_a_group_that_is_lost_is_coded_again_at_once() -> None:
         3: (0, 1), 1: (2,), 2: (3,)
     }  # fmt: skip
     table.hear(1, messages[1][0], at=2.5)
-    said = table.tell(WorkerLost(3, at=2.6))  # worker 0 may still deliver both, or not
+    # Worker 0 may still deliver both, or not.
+    said = table.tell(WorkersLost((3,), at=2.6))
     assert [(c.segment.worker, c.segment.parts) for c in of(Assign, said)] == [
         (1, (0, 1))
     ]
     table.hear(2, messages[2][0], at=2.8)
     [end] = table.hear(1, of(Assign, said)[0].message, at=3.0)
     assert isinstance(end, Combine)
+
+
+def test_a_group_of_which_all_are_lost_together_is_coded_for_those_that_are_left() -> (
+    None
+):
+    table = Table(four())
+    table.finish([0, 1], at=0.5)
+    said = table.tell(WorkersLost((3, 2), at=0.6))
+    asked = of(Assign, said)
+    assert {part for order in asked for part in order.segment.parts} == {4, 5, 6, 7}
+    assert {order.segment.worker for order in asked} == {0, 1}
 
 
 def test_what_was_asked_for_before_counts_though_it_was_coded_again() -> None:
@@ -324,8 +336,8 @@ def test_what_was_asked_for_before_counts_though_it_was_coded_again() -> None:
 def test_when_everybody_is_gone_somebody_who_joins_does_it_all() -> None:
     table = Table(four())
     for worker in range(4):
-        table.tell(WorkerLost(worker, at=0.1))
-    said = table.tell(WorkerJoined(2, at=5.0))
+        table.tell(WorkersLost((worker,), at=0.1))
+    said = table.tell(WorkersJoined((2,), at=5.0))
     [order] = of(Assign, said)
     assert order.segment.parts == tuple(range(8))
     [end] = table.hear(2, order.message, at=6.0)
@@ -335,7 +347,7 @@ def test_when_everybody_is_gone_somebody_who_joins_does_it_all() -> None:
 def test_a_step_that_starts_with_nobody_ends_at_its_deadline() -> None:
     coordinator = Coordinator(four(), patience=Patience(least=60.0, first=60.0))
     for worker in range(4):
-        coordinator.handle(WorkerLost(worker, at=0.0))
+        coordinator.handle(WorkersLost((worker,), at=0.0))
     wake = coordinator.handle(StepStarted(0, at=0.0))
     at = 0.0
     while not of(GiveUp, wake):

@@ -26,8 +26,8 @@ from codedgrad.core import (
     TimerFired,
     Traits,
     Wait,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Chain, Dead, Pauses, ShiftedExponential, Times
 from codedgrad.errors import ProtocolError, StuckStep
@@ -340,14 +340,14 @@ def test_a_dead_worker_is_lost_before_the_step_and_joins_when_it_is_back() -> No
     third = watched.step([1.0, 0.5])
     membership = [e for e in watched.events if not isinstance(e, Progressed)]
     assert membership == [
-        WorkerLost(0, 0.0),
+        WorkersLost((0,), 0.0),
         StepStarted(0, 0.0),
         MessageArrived(0, 1, 1, ((0, 2),), 2.0),
-        WorkerJoined(0, 2.0),
-        WorkerLost(1, 2.0),
+        WorkersJoined((0,), 2.0),
+        WorkersLost((1,), 2.0),
         StepStarted(1, 2.0),
         MessageArrived(1, 0, 1, ((0, 2),), 4.0),
-        WorkerJoined(1, 4.0),
+        WorkersJoined((1,), 4.0),
         StepStarted(2, 4.0),
         MessageArrived(2, 1, 3, ((2, 2),), 5.0),
     ]
@@ -358,7 +358,7 @@ def test_a_worker_that_stays_dead_is_lost_once() -> None:
     watched = Watched(fractional(2, 1))
     for _ in range(3):
         assert watched.step([1.0, float("inf")]).combined
-    assert watched.of(WorkerLost) == [WorkerLost(1, 0.0)]
+    assert watched.of(WorkersLost) == [WorkersLost((1,), 0.0)]
 
 
 def test_a_worker_that_dies_takes_its_part_and_its_messages_with_it() -> None:
@@ -367,7 +367,7 @@ def test_a_worker_that_dies_takes_its_part_and_its_messages_with_it() -> None:
     simulator.schedule(2.75, lambda: simulator.lose(0))  # its message is due at 3
     step = watched.step([1.0, 2.0])
     assert (step.seconds, step.heard) == (5.0, (1,))
-    assert watched.of(WorkerLost) == [WorkerLost(0, 2.75)]
+    assert watched.of(WorkersLost) == [WorkersLost((0,), 2.75)]
     assert [e.worker for e in watched.of(MessageArrived)] == [1]  # not even shown
 
 
@@ -382,7 +382,22 @@ def test_a_worker_that_comes_back_within_a_step_begins_anew() -> None:
     assert (step.seconds, step.heard) == (6.25, (1, 0))
     assert step.work == 1 + 2 + 2
     assert step.busy == 1.5 + 2.0 + 2.25
-    assert len(watched.of(WorkerLost)) == len(watched.of(WorkerJoined)) == 1
+    assert len(watched.of(WorkersLost)) == len(watched.of(WorkersJoined)) == 1
+
+
+def test_workers_that_die_together_or_come_back_together_are_one_event() -> None:
+    watched = Watched(uncoded(3, pieces=2), capabilities=DRAINS)
+    simulator = watched.simulator
+    simulator.schedule(0.5, lambda: simulator.lose(1))
+    simulator.schedule(1.5, lambda: simulator.lose(0, 1, 2))  # 1 is gone already
+    simulator.schedule(4.0, lambda: simulator.join(2, 1))
+    simulator.schedule(5.0, lambda: simulator.join(0, 1, 2))
+    step = watched.step([1.0, 1.0, 1.0])
+    assert watched.of(WorkersLost) == [WorkersLost((1,), 0.5), WorkersLost((0, 2), 1.5)]
+    assert watched.of(WorkersJoined) == [
+        WorkersJoined((2, 1), 4.0), WorkersJoined((0,), 5.0),
+    ]  # fmt: skip
+    assert (step.seconds, set(step.heard)) == (7.0, {0, 1, 2})
 
 
 def test_more_dead_than_tolerated_are_waited_for_and_then_given_up() -> None:

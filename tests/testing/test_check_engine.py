@@ -17,10 +17,10 @@ from codedgrad.core import (
     Progressed,
     Upload,
     WorkerFreed,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.engines import Here, Local
-from codedgrad.engines import local as local_module
+from codedgrad.engines.fleet import fleet as fleet_module
 from codedgrad.engines.here import Desk
 from codedgrad.engines.host.rows import Rows
 from codedgrad.errors import Violation
@@ -56,8 +56,9 @@ class Undead(Local):
 
     def next_event(self, timeout: float) -> Event | None:
         event = super().next_event(timeout)
-        if isinstance(event, WorkerLost):
-            self._pending.append(MessageArrived(0, event.worker, 1, ((0, 1),), 0.0))
+        if isinstance(event, WorkersLost):
+            worker = event.workers[0]
+            self._pending.append(MessageArrived(0, worker, 1, ((0, 1),), 0.0))
         return event
 
 
@@ -263,6 +264,6 @@ def test_an_engine_that_overwrites_rows_is_found_out(
             first = self._row[segment.id] = segment.worker * self._places
             return int(first)
 
-    monkeypatch.setattr(local_module, "Rows", OneRow)
+    monkeypatch.setattr(fleet_module, "Rows", OneRow)
     with pytest.raises(Violation, match="the sum is that of the part gradients"):
         suite._check_sums(lambda: Local(open_segments=20))

@@ -32,8 +32,8 @@ from codedgrad.core import (
     TimerFired,
     Upload,
     WakeAt,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.errors import Violation
 from codedgrad.schemes import CodedScheme
@@ -47,6 +47,7 @@ from codedgrad.testing import (
     attack,
     draw,
     run,
+    shrink,
 )
 from codedgrad.testing.faulty_simulator import KINDS, Troubled
 from codedgrad.trace import (
@@ -95,7 +96,7 @@ class OneShort(CodedScheme):
         judge = plan.judge
 
         def hasty(state: State, event: Event) -> Decision:
-            if isinstance(event, WorkerLost) and state.heard:
+            if isinstance(event, WorkersLost) and state.heard:
                 owner = {i: m.worker for i, m in state.messages.items()}
                 decoding = decode(self.code, [owner[i] for i in state.heard])
                 ids = {owner[i]: i for i in state.heard}
@@ -126,7 +127,7 @@ def test_a_deliberately_broken_scheme_is_caught_and_shrunk_to_its_cause(
     assert replay(trace, broken) is None  # the bug report shows the bug
     difference = replay(trace, plain)  # and a mended scheme decides otherwise
     assert difference is not None
-    assert isinstance(difference.event, WorkerLost)
+    assert isinstance(difference.event, WorkersLost)
 
 
 def test_the_same_schedule_gives_the_same_run() -> None:
@@ -174,7 +175,7 @@ HEARD = [
         ([(TimerFired(3.0), [GiveUp(0, ""), GiveUp(0, "")])], "only the open step"),
         ([(TimerFired(3.0), [GiveUp(1, "")])], "only the open step"),
         (
-            [(WorkerLost(1, 3.0), [Cut(0, 1, 2, 0)])],
+            [(WorkersLost((1,), 3.0), [Cut(0, 1, 2, 0)])],
             "no command goes to a lost worker",
         ),
         ([(TimerFired(3.0), [Cut(0, 1, 0, 0)])], "segments of their worker"),
@@ -251,11 +252,15 @@ class Situations:
                     self.seen["prefix"] += 0 < done < size
                     keep = self.keeps.get(id_, size)
                     self.seen["cut that lost the race"] += 0 < keep < done
-        if isinstance(event, WorkerLost):
-            waiting = any(worker == event.worker for worker, _ in self.uploads.values())
+        if isinstance(event, WorkersLost):
+            waiting = any(
+                worker in event.workers for worker, _ in self.uploads.values()
+            )
             self.seen["loss between finish and upload"] += waiting
-        if isinstance(event, WorkerJoined):
-            self.joined.add(event.worker)
+            self.seen["loss of several at once"] += len(event.workers) > 1
+        if isinstance(event, WorkersJoined):
+            self.joined.update(event.workers)
+            self.seen["join of several at once"] += len(event.workers) > 1
         self.seen["comparison"] += isinstance(event, MessagesCompared)
         for command in commands:
             self.seen[type(command).__name__] += 1
@@ -289,6 +294,7 @@ def test_the_schedules_lead_a_scheme_through_every_situation() -> None:
         "prefix", "cut that lost the race", "several segments on a worker",
         "one message of several segments", "loss between finish and upload",
         "silent uploader", "join mid-step", "superseded", "cancelled", "comparison",
+        "loss of several at once", "join of several at once",
         "Assign", "Cut", "Upload", "Drop", "WakeAt", "Combine", "GiveUp",
     }  # fmt: skip
     assert {name for name in wanted if situations.seen[name] == 0} == set()
@@ -336,8 +342,8 @@ class Opinions:
             for id_ in after
         )
         self.seen["pieces are asked for"] += len(asked) > 1
-        if isinstance(event, WorkerLost):
-            giver = any(c.segment.worker == event.worker for c in self.asked.values())
+        if isinstance(event, WorkersLost):
+            giver = any(c.segment.worker in event.workers for c in self.asked.values())
             self.seen["who was asked is lost"] += giver and bool(before)
         if new and not opinion and event.message in state.heard:
             first = not self.diverged and event.message not in before
@@ -508,6 +514,87 @@ def test_when_everything_is_finished_and_closed_there_is_a_cover_or_a_new_plan()
     assert finished.planned > 0
 
 
+@pytest.mark.parametrize(
+    ("worker", "hosts", "lost"),
+    [
+        (3, 0, (3,)),
+        (3, 2, (1, 3)),
+        (4, 3, (1, 4)),
+        (4, 5, (4,)),
+        (2, 1, (0, 1, 2, 3, 4)),
+    ],
+)
+def test_a_loss_and_a_join_may_be_of_all_workers_on_a_host(
+    worker: int, hosts: int, lost: tuple[int, ...]
+) -> None:
+    faults = (
+        SimulatedFault("lose", 0, worker, when=0.01, hosts=hosts),
+        SimulatedFault("join", 0, worker, when=0.02, hosts=hosts),
+    )
+    schedule = Schedule(seed=3, steps=1, faults=faults)
+    assert run(schedule, schemes.uncoded(5)) is None
+    events: list[Event] = []
+    simulator = Troubled(
+        schedule, schemes.uncoded(5), lambda event, commands: events.append(event)
+    )
+    assert simulator.next_step().combined
+    assert [e for e in events if isinstance(e, WorkersLost)] == [
+        WorkersLost(lost, 0.01)
+    ]
+    assert [e for e in events if isinstance(e, WorkersJoined)] == [
+        WorkersJoined(lost, 0.02)
+    ]
+
+
+def test_a_host_that_is_lost_is_away_for_steps_and_comes_back_together() -> None:
+    fault = SimulatedFault("lose", 0, 1, when=0.01, size=3.0, hosts=2)
+    scheme = schemes.fractional(4, 1)
+    schedule = Schedule(seed=3, steps=4, faults=(fault,))
+    assert run(schedule, scheme) is None
+    simulator = Troubled(schedule, scheme, lambda event, commands: None)
+    alive = []
+    for _ in range(4):
+        simulator.next_step()
+        alive.append(simulator.coordinator.alive)
+    away = (True, False, True, False)
+    assert alive == [away, away, away, (True,) * 4]
+
+
+def test_a_lost_host_is_shrunk_to_a_lost_worker_where_that_is_enough() -> None:
+    plain = schemes.cyclic(5, 1)
+    broken = OneShort(plain.name, plain.code, plain.rule)
+    host = SimulatedFault("lose", step=0, worker=1, when=0.5, hosts=3)
+    failure = run(Schedule(seed=0, steps=2, faults=(host,)), broken)
+    assert failure is not None
+    assert "lose(workers 1 4, step 0)" in str(failure)
+    small = shrink(failure)
+    assert type(small.error) is Violation
+    assert [(fault.kind, fault.hosts) for fault in small.schedule.faults] == [
+        ("lose", 0)
+    ]
+    assert "lose(worker 1, step 0)" in str(small)
+
+
+def test_hosts_are_drawn_without_changing_what_else_a_seed_stands_for() -> None:
+    rng = np.random.default_rng(0)
+    seen = Counter[int]()
+    for number in range(300):
+        schedule = draw(SCHEMES[number % len(SCHEMES)], rng)
+        deaths = [f for f in schedule.faults if f.kind in ("lose", "join")]
+        assert not any(f.hosts for f in schedule.faults if f not in deaths)
+        assert len({fault.hosts for fault in deaths} - {0}) <= 1
+        seen.update(fault.hosts for fault in deaths)
+    assert {0, 1, 2, 3, 4} <= seen.keys()
+    assert 0.4 < seen[0] / seen.total() < 0.6
+    drawn = draw(schemes.uncoded(4), np.random.default_rng(327))
+    assert (drawn.seed, drawn.steps, drawn.latency) == (1047099765, 2, 0.5)
+    assert [structs.replace(fault, hosts=0) for fault in drawn.faults] == [
+        SimulatedFault("fail", step=0, worker=0, when=0.138, size=5.0),
+        SimulatedFault("join", step=1, worker=1, when=2.517, size=1.0),
+        SimulatedFault("lose", step=1, worker=0, when=0.68, size=5.0),
+    ]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fault_reaches_the_coordinator(kind: str) -> None:
     fault = SimulatedFault(kind, step=1, worker=0, when=0.05, size=2.0)
@@ -566,7 +653,7 @@ def test_a_failure_of_any_kind_is_written_down_with_the_event_that_caused_it(
             judge = plan.judge
 
             def careless(state: State, event: Event) -> Decision:
-                if isinstance(event, WorkerJoined):
+                if isinstance(event, WorkersJoined):
                     raise RecursionError("careless")
                 return judge(state, event)
 
@@ -576,7 +663,7 @@ def test_a_failure_of_any_kind_is_written_down_with_the_event_that_caused_it(
     failure = attack([Careless(3)], 300)
     assert failure is not None
     assert isinstance(failure.error, RecursionError)
-    assert isinstance(failure.entries[-1].event, WorkerJoined)
+    assert isinstance(failure.entries[-1].event, WorkersJoined)
     failure.save(tmp_path / "careless.jsonl")
     with pytest.raises(RecursionError):
         replay(read(tmp_path / "careless.jsonl"), Careless(3))

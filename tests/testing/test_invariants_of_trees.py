@@ -15,8 +15,8 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     Upload,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.patience import Deadline
 from codedgrad.core.state import State
@@ -43,6 +43,8 @@ START = (
 HEARD = (MessageArrived(0, 1, 2, ((1, 1),), 1.0), [])
 UPLOAD = Upload(0, 0, 3, (0,), ((2, 0.5),))
 ASKED = (TimerFired(2.0), [UPLOAD])
+LOST = (WorkersLost((0,), 1.1), [])
+BACK = (WorkersJoined((0,), 1.2), [])
 SENT = (MessageArrived(0, 0, 3, ((0, 1),), 3.0), [])
 END = Combine(0, ((3, 0.5),), 0.0)
 
@@ -80,8 +82,8 @@ def test_a_sum_that_gathers_wrongly_is_found(
         [START, (TimerFired(1.0), [Upload(0, 0, 3, (0,), ((9, 1.0),))])],
         [START, (MessageArrived(0, 1, 9, ((1, 1),), 1.0), []),
          (TimerFired(1.0), [Upload(0, 0, 3, (0,), ((9, 1.0),))])],
-        [START, HEARD, (WorkerLost(0, 1.1), []), (WorkerJoined(0, 1.2), []), ASKED],
-        [START, HEARD, (WorkerJoined(0, 1.2), []), ASKED],
+        [START, HEARD, LOST, BACK, ASKED],
+        [START, HEARD, BACK, ASKED],
         [(START[0], [START[1][0], Assign(0, START[1][1].segment, 2)]), HEARD, ASKED],
     ],
     ids=[
@@ -104,7 +106,7 @@ def test_whoever_gathers_what_it_has_not_is_found(script: Script) -> None:
 )
 def test_a_message_to_a_worker_that_is_lost_is_found(order: Command) -> None:
     with pytest.raises(Violation, match="no message goes to a lost worker"):
-        watch([START, (WorkerLost(0, 1.0), []), (TimerFired(2.0), [order])])
+        watch([START, (WorkersLost((0,), 1.0), []), (TimerFired(2.0), [order])])
 
 
 def test_a_root_that_weighs_what_was_sent_to_a_worker_is_found() -> None:

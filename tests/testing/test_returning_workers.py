@@ -16,7 +16,7 @@ from codedgrad.core import (
     State,
     Traits,
     Wait,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.errors import Violation
 from codedgrad.schemes import bernoulli, two_stage
@@ -91,8 +91,8 @@ class ShunningPlan:
         return self.orders(state).ask(self.end)
 
     def judge(self, state: State, event: Event) -> Decision:
-        if isinstance(event, WorkerLost) and self.scheme.within:
-            self.shunned.add(event.worker)
+        if isinstance(event, WorkersLost) and self.scheme.within:
+            self.shunned.update(event.workers)
         have = {part: m for m in reversed(state.heard) for part in state.row(m)}
         missing = state.parts - len(have)
         if not missing or (state.now >= self.end and self.scheme.tolerance is None):

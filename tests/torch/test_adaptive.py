@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import codedgrad as cg
-from codedgrad.core import Assign, Combine, StepStarted, WorkerLost
+from codedgrad.core import Assign, Combine, StepStarted, WorkersLost
 from codedgrad.delays import Times
 from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
 from codedgrad.errors import InvalidScheme
@@ -139,7 +139,8 @@ def test_a_run_that_learns_goes_on_and_replays_to_the_last_bit(
     started = [event.step for event in events if isinstance(event, StepStarted)]
     ended = [command.step for command in commands if isinstance(command, Combine)]
     assert started == ended == [line.step for line in run.steps] == [*range(TOTAL)]
-    assert 1 in [event.worker for event in events if isinstance(event, WorkerLost)]
+    lost = [event.workers for event in events if isinstance(event, WorkersLost)]
+    assert (1,) in lost
     before = read_run(first).trace.before(KILLED // EVERY * EVERY)
     assert run.trace.entries[: len(before)] == tuple(before)
     assert replay(run.trace, build(case.scheme, case.workers)) is None

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import codedgrad as cg
-from codedgrad.core import Combine, Patience, StepStarted, WorkerJoined, WorkerLost
+from codedgrad.core import Combine, Patience, StepStarted, WorkersJoined, WorkersLost
 from codedgrad.engines import Engine, FaultPlan, Here, Local, Replayed
 from codedgrad.errors import InvalidCheckpoint, InvalidFolder, InvalidOptions
 from codedgrad.schemes import build
@@ -344,7 +344,7 @@ def test_workers_that_were_lost_are_there_again(whole: Whole, tmp_path: Path) ->
     state = checkpoint.load(newest_file(folder))
     *before, end = zlib.decompress(bytes(state["learnt"]["lines"])).splitlines()
     at = msgspec.json.decode(end, type=Entry).event.at
-    lost = msgspec.json.encode(Entry(WorkerLost(1, at), ()))
+    lost = msgspec.json.encode(Entry(WorkersLost((1,), at), ()))
     changed = zlib.compress(b"\n".join([*before, lost, end, b""]))
     state["learnt"]["lines"] = np.frombuffer(changed, np.uint8)
     checkpoint.save(newest_file(folder), state)
@@ -352,8 +352,8 @@ def test_workers_that_were_lost_are_there_again(whole: Whole, tmp_path: Path) ->
     assert outcome(folder) == whole.outcome
     check_record(folder)
     events = [entry.event for entry in read_run(folder).trace.entries]
-    joined = [event for event in events if isinstance(event, WorkerJoined)]
-    assert [event.worker for event in joined] == [1]
+    joined = [event for event in events if isinstance(event, WorkersJoined)]
+    assert [event.workers for event in joined] == [(1,)]
     following = events[events.index(joined[0]) + 1]
     assert is_start(following)
     assert following.step == 4
@@ -371,7 +371,7 @@ def test_a_worker_lost_right_after_a_checkpoint_is_there_again(tmp_path: Path) -
 
     train(tmp_path / "run", engine=engine, look=lose, **options)
     lost = [e.event for e in read_run(tmp_path / "run").trace.entries]
-    assert [e.worker for e in lost if isinstance(e, WorkerLost)] == [0]
+    assert [e.workers for e in lost if isinstance(e, WorkersLost)] == [(0,)]
     train(tmp_path / "killed", engine=Local(), **options)
     check_record(tmp_path / "killed", scheme="fractional(1)")
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "run")

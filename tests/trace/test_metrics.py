@@ -18,8 +18,8 @@ from codedgrad.core import (
     Scheme,
     StepCancelled,
     StepStarted,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.learning.savings import Waiting
 from codedgrad.schemes import (
@@ -202,11 +202,11 @@ def test_a_worker_that_is_lost_is_late_and_its_time_ends_there() -> None:
         [
             StepStarted(0, 0.0),
             Progressed(0, 0, 0, 1, False, 1.0),
-            WorkerLost(0, 1.5),
-            WorkerLost(0, 1.6),
-            WorkerLost(9, 1.7),
+            WorkersLost((0,), 1.5),
+            WorkersLost((0,), 1.6),
+            WorkersLost((9,), 1.7),
             MessageArrived(0, 1, 3, ((2, 2),), 4.0),
-            WorkerJoined(0, 4.5),
+            WorkersJoined((0,), 4.5),
         ],
     )
     (report,) = steps_of(trace)
@@ -214,6 +214,28 @@ def test_a_worker_that_is_lost_is_late_and_its_time_ends_there() -> None:
     assert report.busy == pytest.approx((1.5 + 4.0) / 8.0)
     lost = next(row for row in arrivals(trace) if row.worker == 0)
     assert (lost.ended, lost.elapsed, lost.done) == ("lost", 1.5, 1)
+
+
+def test_workers_that_are_lost_together_are_late_and_their_time_ends_there() -> None:
+    trace = decided(
+        fractional(4, 3),
+        [
+            StepStarted(0, 0.0),
+            Progressed(0, 0, 0, 1, False, 1.0),
+            WorkersLost((2, 9, 0, 2), 1.5),
+            MessageArrived(0, 1, 3, ((2, 4),), 4.0),
+            WorkersJoined((0, 2), 4.5),
+            StepStarted(1, 5.0),
+            MessageArrived(1, 2, 5, ((4, 4),), 6.0),
+        ],
+    )
+    first, second = steps_of(trace)
+    assert (first.heard, first.late) == ((1,), (0, 2, 3))
+    assert (second.heard, second.late) == ((2,), (0, 1, 3))
+    lost = [row for row in arrivals(trace) if row.ended == "lost"]
+    assert [(r.step, r.worker, r.elapsed, r.done) for r in lost] == [
+        (0, 0, 1.5, 1), (0, 2, 1.5, 0),
+    ]  # fmt: skip
 
 
 def test_a_worker_not_asked_is_neither_heard_nor_late() -> None:

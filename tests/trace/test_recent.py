@@ -3,6 +3,7 @@
 import random
 import zlib
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,12 +12,13 @@ from codedgrad.core import (
     Command,
     Coordinator,
     Event,
+    GiveUp,
     MessageArrived,
     Patience,
     Scheme,
     StepStarted,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.errors import InvalidTrace
@@ -24,7 +26,9 @@ from codedgrad.schemes import build
 from codedgrad.sim import Simulator
 from codedgrad.trace import Entry, Header, relearn
 from codedgrad.trace import recent as module
+from codedgrad.trace.format import VERSION, encode
 from codedgrad.trace.recent import Recent
+from codedgrad.trace.write import Steps
 
 WORKERS = 6
 SCHEMES = (
@@ -147,7 +151,7 @@ def test_who_was_lost_before_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(30):
         at = 10.0 * step
         if step in (5, 25):
-            feed((WorkerLost if step == 5 else WorkerJoined)(4, at))
+            feed((WorkersLost if step == 5 else WorkersJoined)((4,), at))
         for order in feed(StepStarted(step, at)):
             if isinstance(order, Assign):
                 segment = order.segment
@@ -157,6 +161,28 @@ def test_who_was_lost_before_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = Recent(header_of(scheme), entries).packed()
     history, _ = relearn(packed, 30, header_of(scheme), scheme, PATIENCE)
     assert [record.alive[4] for record in history.records] == [False] * 5 + [True] * 5
+
+
+def test_the_lines_that_say_which_workers_were_lost_before_are_in_order_of_time() -> (
+    None
+):
+    """Also where a later event names a worker that was lost before."""
+    entries = [
+        Entry(WorkersLost((1, 4), 1.0), ()),
+        Entry(WorkersLost((2,), 2.0), ()),
+        Entry(WorkersJoined((4,), 3.0), ()),
+        Entry(WorkersLost((0, 1), 4.0), ()),
+        Entry(StepStarted(0, 5.0), (GiveUp(0, "superseded"),)),
+        Entry(StepStarted(1, 6.0), (GiveUp(1, "superseded"),)),
+    ]
+    steps = Steps()
+    chunks = [steps.add(entry.event, entry.commands) for entry in entries]
+    last = chunks[-1]
+    assert last is not None
+    lost = [msgspec.json.decode(line, type=Entry) for line in last.preface.splitlines()]
+    assert [entry.event for entry in lost] == [
+        WorkersLost((1,), 1.0), WorkersLost((2,), 2.0), WorkersLost((0,), 4.0),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -175,6 +201,16 @@ def test_what_is_of_others_is_not_learnt(changes: dict, said: str) -> None:
     )
     with pytest.raises(InvalidTrace, match=said):
         relearn(packed, 3, header, scheme, PATIENCE)
+
+
+def test_what_is_of_another_version_is_not_learnt() -> None:
+    scheme = build("auto", WORKERS)
+    packed = Recent(header_of(scheme), simulated(scheme, 3)).packed()
+    older = msgspec.structs.replace(header_of(scheme), version=VERSION - 1)
+    packed["header"] = encode(older).decode()
+    said = f"the trace of the last steps: has version {VERSION - 1} of the trace format"
+    with pytest.raises(InvalidTrace, match=said):
+        relearn(packed, 3, header_of(scheme), scheme, PATIENCE)
 
 
 def test_what_is_damaged_is_refused_in_a_sentence() -> None:

@@ -1,6 +1,7 @@
 """The same events in a fresh coordinator give the same commands."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -8,13 +9,16 @@ import pytest
 
 from codedgrad.core import (
     Assign,
+    Capabilities,
     Combine,
     Command,
+    Event,
     GiveUp,
     Scheme,
     StepStarted,
     WakeAt,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Chain, Dead, ShiftedExponential
 from codedgrad.errors import InvalidTrace
@@ -25,8 +29,9 @@ from codedgrad.schemes import (
     uncoded,
 )
 from codedgrad.sim import Machine, run_events
-from codedgrad.testing import EXAMPLES, Everything
-from codedgrad.trace import Difference, Entry, Header, Trace, replay
+from codedgrad.testing import EXAMPLES, Everything, Schedule, SimulatedFault
+from codedgrad.testing.faulty_simulator import PATIENCE, Troubled
+from codedgrad.trace import Difference, Entry, Header, Recorder, Trace, read, replay
 
 LAW = Chain(ShiftedExponential(floor=0.1, mean=1.0), Dead(worker=1, step=4))
 EVERY = [*EXAMPLES, Everything(6), Everything(6, each=1)]
@@ -62,8 +67,43 @@ def test_a_simulated_run_replays_without_a_difference(scheme: Scheme) -> None:
     silent = Machine(drain=False, progress=scheme.traits.needs_progress)
     for machine in (Machine(), silent, Machine(latency=0.1)):
         trace = simulated(scheme, machine)
-        assert any(isinstance(entry.event, WorkerLost) for entry in trace.entries)
+        assert any(isinstance(entry.event, WorkersLost) for entry in trace.entries)
         assert replay(trace, scheme) is None
+
+
+@pytest.mark.parametrize("scheme", EVERY, ids=lambda s: s.name)
+def test_a_run_that_lost_a_host_is_replayed_from_its_file(
+    scheme: Scheme, tmp_path: Path
+) -> None:
+    """In step 0 a host is lost and comes back, in step 1 it is away at the end."""
+    faults = (
+        SimulatedFault("lose", step=0, worker=1, when=0.3, hosts=2),
+        SimulatedFault("join", step=0, worker=1, when=0.6, hosts=2),
+        SimulatedFault("lose", step=1, worker=0, when=0.2, hosts=2, size=2.0),
+    )
+    engine = Capabilities(progress=True)
+    header = Header(
+        scheme=scheme.name,
+        workers=scheme.workers,
+        parts=scheme.parts,
+        capabilities=engine,
+        patience=PATIENCE,
+    )
+    events: list[Event] = []
+    with Recorder(tmp_path / "lost.jsonl", header) as record:
+
+        def watch(event: Event, commands: list[Command]) -> None:
+            events.append(event)
+            record(event, commands)
+
+        simulator = Troubled(Schedule(7, 4, faults, 0.05, engine), scheme, watch)
+        for _ in range(4):
+            simulator.next_step()
+    for kind in (WorkersLost, WorkersJoined):
+        assert max(len(e.workers) for e in events if isinstance(e, kind)) > 1
+    trace = read(tmp_path / "lost.jsonl")
+    assert [entry.event for entry in (*trace.entries, *trace.tail)] == events
+    assert replay(trace, scheme) is None
 
 
 def tampered(trace: Trace, number: int, commands: tuple[Command, ...]) -> Trace:

@@ -16,8 +16,8 @@ from codedgrad.core import (
     MessageArrived,
     Scheme,
     StepStarted,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.errors import LockLost
 from codedgrad.schemes import cyclic
@@ -31,6 +31,7 @@ from codedgrad.trace import (
     replay,
     segments,
 )
+from codedgrad.trace.format import VERSION
 from codedgrad.trace.segments import read_segments, trouble_with
 
 SCHEME = cyclic(4, 1)
@@ -138,7 +139,7 @@ def test_what_a_life_heard_after_its_checkpoint_is_left_out_before_a_step_too(
     first = Life(tmp_path, 1)
     first.take(4)  # here is its checkpoint, which knows nothing of what follows
     known = first.whole(4)
-    first.feed(WorkerLost(0, at=first.now))
+    first.feed(WorkersLost((0,), at=first.now))
     if is_written:
         first.take(2)
     first.recorder.close()
@@ -240,9 +241,9 @@ def test_what_kills_have_left_is_removed(tmp_path: Path) -> None:
 def test_a_file_that_begins_later_says_who_was_lost_before(tmp_path: Path) -> None:
     life = Life(tmp_path, size=20_000, kept=2)
     life.take(3)
-    life.feed(WorkerLost(2, life.now))
+    life.feed(WorkersLost((2,), life.now))
     life.take(60)
-    life.feed(WorkerJoined(2, life.now))
+    life.feed(WorkersJoined((2,), life.now))
     life.take(2)
     life.recorder.close()
     trace = read_segments(tmp_path)
@@ -314,7 +315,7 @@ def take_on_a_full_disk(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         life.take(2)
-        life.feed(WorkerLost(1, life.now))
+        life.feed(WorkersLost((1,), life.now))
         life.take(2)
 
 
@@ -402,7 +403,7 @@ def test_a_root_that_lost_its_folder_writes_nothing(tmp_path: Path) -> None:
     lost = True
     with pytest.raises(LockLost):
         life.take(1)
-    life.feed(WorkerLost(1, life.now))
+    life.feed(WorkersLost((1,), life.now))
     with pytest.raises(LockLost):
         life.recorder.close()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -420,12 +421,13 @@ def test_trouble_with_an_earlier_trace_is_told_without_reading_it(
     life.recorder.close()
     assert trouble_with(tmp_path) == ""
     newest = tmp_path / names(tmp_path)[-1]
-    data = newest.read_bytes()
+    data, now = newest.read_bytes(), b'"version":%d' % VERSION
     for changed, said in (
         (data[:-5], "is torn at its end"),
         (b"", "is not a trace: "),
         (b"my thesis\n", "is not a trace: "),
-        (data.replace(b'"version":1', b'"version":99', 1), "has version 99, newer"),
+        (data.replace(now, b'"version":99', 1), "has version 99 of the trace format"),
+        (data.replace(now, b'"version":1', 1), "with an older codedgrad"),
     ):
         newest.write_bytes(changed)
         assert trouble_with(tmp_path).startswith(str(newest))

@@ -387,13 +387,27 @@ def test_an_empty_file_is_said_to_be_empty(path: Path) -> None:
     assert refusal(path, b"").endswith("is empty")
 
 
-def test_another_kind_and_a_newer_version_are_named(path: Path) -> None:
+def test_another_kind_and_another_version_are_named(path: Path) -> None:
     other = HEADER.replace(b"codedgrad trace", b"shopping list") + b"}\n"
     assert "says it is a 'shopping list'" in refusal(path, other)
-    newer = HEADER + b',"version":%d}\n' % (VERSION + 1)
-    assert f"has version {VERSION + 1}, newer than {VERSION}" in refusal(path, newer)
+    for version, other in ((VERSION + 1, "a newer"), (VERSION - 1, "an older")):
+        content = HEADER + b',"version":%d}\n' % version
+        assert refusal(path, content) == (
+            f"{path}: has version {version} of the trace format, and this codedgrad "
+            f"reads version {VERSION}; read it with {other} codedgrad"
+        )
     path.write_bytes(HEADER + b',"version":%d}\n' % VERSION)
     assert read(path).entries == ()
+
+
+def test_a_trace_in_which_workers_were_lost_one_by_one_is_refused_by_its_version(
+    path: Path,
+) -> None:
+    """Not by the first line in which a worker is lost."""
+    lost = b'{"event":{"type":"WorkerLost","worker":1,"at":0.5},"commands":[]}\n'
+    said = refusal(path, HEADER + b',"version":1}\n' + lost)
+    assert "has version 1 of the trace format" in said
+    assert "WorkerLost" not in said
 
 
 def test_fields_that_a_later_minor_version_adds_are_passed_over(path: Path) -> None:

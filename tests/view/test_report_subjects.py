@@ -15,8 +15,8 @@ from codedgrad.core import (
     Scheme,
     StepStarted,
     TimerFired,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import write_matrix
 from codedgrad.errors import InvalidFolder, InvalidOptions, InvalidTrace
@@ -80,11 +80,11 @@ def test_a_lost_worker_is_lost_until_it_is_back(tmp_path: Path) -> None:
         tmp_path / "lost.jsonl",
         fractional(2, tolerance=1),
         StepStarted(0, at=0.0),
-        WorkerLost(1, at=0.25),
+        WorkersLost((1,), at=0.25),
         MessageArrived(0, 0, 1, ((0, 2),), at=1.0),
         StepStarted(1, at=1.0),
         MessageArrived(1, 0, 1, ((0, 2),), at=2.0),
-        WorkerJoined(1, at=2.0),
+        WorkersJoined((1,), at=2.0),
         StepStarted(2, at=2.0),
         MessageArrived(2, 1, 3, ((2, 2),), at=2.5),
     )
@@ -102,19 +102,38 @@ def test_a_worker_that_is_back_in_the_same_step_was_lost_all_the_same(
         uncoded(2),
         StepStarted(0, at=0.0),
         MessageArrived(0, 0, 1, ((0, 1),), at=0.5),
-        WorkerLost(1, at=0.5),
-        WorkerLost(7, at=0.5),  # nobody knows it
-        WorkerJoined(1, at=0.75),
+        WorkersLost((1,), at=0.5),
+        WorkersLost((7,), at=0.5),  # nobody knows it
+        WorkersJoined((1,), at=0.75),
         MessageArrived(0, 1, 5, ((4, 1),), at=1.0),
-        WorkerLost(0, at=1.5),  # between two steps: it is missing in the next
-        WorkerJoined(0, at=1.75),
+        WorkersLost((0,), at=1.5),  # between two steps: it is missing in the next
+        WorkersJoined((0,), at=1.75),
         StepStarted(1, at=2.0),
         MessageArrived(1, 0, 1, ((0, 1),), at=3.0),
         MessageArrived(1, 1, 3, ((2, 1),), at=3.0),
-        WorkerLost(0, at=3.5),
+        WorkersLost((0,), at=3.5),
     )
     assert subject.fates.tolist() == [[Fate.HEARD, Fate.HEARD]] * 2
     assert subject.losses == ((0, 1), (1, 0))
+
+
+def test_workers_that_are_lost_together_are_all_lost_until_they_are_back(
+    tmp_path: Path,
+) -> None:
+    subject = decided(
+        tmp_path / "together.jsonl",
+        fractional(3, tolerance=2),
+        StepStarted(0, at=0.0),
+        WorkersLost((2, 7, 1), at=0.25),
+        MessageArrived(0, 0, 1, ((0, 3),), at=1.0),
+        WorkersJoined((1, 2), at=2.0),
+        StepStarted(1, at=2.0),
+        MessageArrived(1, 2, 5, ((4, 3),), at=2.5),
+    )
+    assert subject.fates.tolist() == [
+        [Fate.HEARD, Fate.LOST, Fate.LOST], [Fate.LATE, Fate.LATE, Fate.HEARD],
+    ]  # fmt: skip
+    assert subject.losses == ((0, 2), (0, 1))
 
 
 def test_a_message_that_failed_is_neither_heard_nor_late(tmp_path: Path) -> None:

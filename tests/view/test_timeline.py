@@ -15,8 +15,8 @@ from codedgrad.core import (
     MessageArrived,
     MessageFailed,
     StepStarted,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import write_matrix
 from codedgrad.errors import InvalidOptions
@@ -110,12 +110,12 @@ def test_who_is_lost_joins_fails_or_is_late_is_an_instant(tmp_path: Path) -> Non
     with Recorder(path, header) as record:
         for event in (
             StepStarted(0, at=10.0),
-            WorkerLost(1, at=10.5),
+            WorkersLost((1,), at=10.5),
             MessageArrived(0, 0, 1, ((0, 3),), at=11.0),
             StepStarted(1, at=12.0),
             MessageArrived(0, 2, 5, ((4, 3),), at=12.5),  # of step 0, and late
-            WorkerJoined(1, at=12.5),
-            WorkerLost(77, at=12.5),  # nobody knows it
+            WorkersJoined((1,), at=12.5),
+            WorkersLost((77,), at=12.5),  # nobody knows it
             MessageFailed(1, 2, 3, "not finite", at=12.75),
             MessageArrived(1, 0, 1, ((0, 3),), at=13.0),
         ):
@@ -131,6 +131,27 @@ def test_who_is_lost_joins_fails_or_is_late_is_an_instant(tmp_path: Path) -> Non
     ]
     first, *_ = slices(events, 3)
     assert first == ("parts 0, 1, 2", 0.0, 2.5)  # it went on into step 1
+
+
+def test_every_worker_of_those_that_are_lost_together_has_its_instant(
+    tmp_path: Path,
+) -> None:
+    scheme = fractional(3, tolerance=2)
+    coordinator, path = Coordinator(scheme), tmp_path / "trace.jsonl"
+    with Recorder(path, Header(scheme=scheme.name, workers=3, parts=3)) as record:
+        for event in (
+            StepStarted(0, at=10.0),
+            WorkersLost((2, 77, 1), at=10.5),
+            MessageArrived(0, 0, 1, ((0, 3),), at=11.0),
+            WorkersJoined((1, 2), at=12.5),
+            StepStarted(1, at=13.0),
+            MessageArrived(1, 0, 1, ((0, 3),), at=14.0),
+        ):
+            record(event, coordinator.handle(event))
+    found = instants(timeline([read_subject(path)]))
+    assert [each for each in found if each[0] in ("lost", "joined")] == [
+        ("lost", 3, 0.5), ("lost", 2, 0.5), ("joined", 2, 2.5), ("joined", 3, 2.5),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("drain", [True, False], ids=["drain", "at once"])

@@ -23,7 +23,7 @@ from codedgrad.engines.ray.address import is_address
 from codedgrad.errors import InvalidOptions
 from codedgrad.view.subjects import shown
 
-_INDENT = " " * 15  # before a reason
+_INDENT = " " * 17  # before a reason
 _LONGEST = 400  # characters of a reason
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")  # of what others say
 
@@ -34,7 +34,7 @@ def doctor(
         typer.Option(
             "--try",
             help="Take a small step on every engine that is installed; Ray starts a "
-            "cluster of its own for it, and mpirun three processes.",
+            "cluster of its own for it, mpirun three processes, torchrun two.",
         ),
     ] = False,
     address: Annotated[
@@ -70,7 +70,7 @@ def doctor(
             typer.echo(json.dumps(_for_machines(found)))
         else:
             typer.echo(_here())
-            typer.echo("what   state   why, and what to do")
+            typer.echo("what     state   why, and what to do")
             found = [_echo(finding) for finding in findings(looking, told)]
     raise typer.Exit(0 if _works(found) else 1)
 
@@ -95,7 +95,7 @@ def _here() -> str:
 
 def _echo(finding: Finding) -> Finding:
     reason = shown(_COLOUR.sub("", finding.reason), _LONGEST)
-    first = f"{finding.name:6} {finding.state:8}"
+    first = f"{finding.name:8} {finding.state:7} "
     typer.echo(
         textwrap.fill(
             reason,

@@ -29,8 +29,8 @@ from codedgrad.core.events import (
     StepStarted,
     TimerFired,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.history import History, Observation, Record
 from codedgrad.core.ledger import Ledger
@@ -98,7 +98,7 @@ __all__ = [
     "Wait",
     "WakeAt",
     "WorkerFreed",
-    "WorkerJoined",
-    "WorkerLost",
+    "WorkersJoined",
+    "WorkersLost",
     "is_question",
 ]

@@ -6,6 +6,8 @@ The rules:
    step supersedes an open one; an earlier or repeated one is ignored.
 2. Every event first changes the state, then the plan of the step is asked once. What
    changes nothing (repeated, unknown, late, of a lost worker) is not shown to the plan.
+   Workers that are lost or return together are one event: the state has all of them
+   before the plan is asked, and the plan sees only the workers that changed.
 3. While a step is open a timer is set. It is shown to the plan only when it is due; an
    event stamped after a timer that has not come yet brings it along.
 4. A message that is not finite is doubted, and a second opinion asked for, by the rules
@@ -32,6 +34,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+import msgspec
+
 from codedgrad.core.commands import ROOT, Combine, Command, Drop, GiveUp, WakeAt
 from codedgrad.core.events import (
     Event,
@@ -43,8 +47,8 @@ from codedgrad.core.events import (
     StepStarted,
     TimerFired,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.history import History
 from codedgrad.core.patience import Patience
@@ -149,8 +153,8 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
                 return self._start(step)
             case TimerFired():
                 return self._timer(event)
-            case WorkerLost(worker) | WorkerJoined(worker):
-                return self._membership(event, worker)
+            case WorkersLost() | WorkersJoined():
+                return self._membership(event)
             case StepCancelled(step):
                 if self._state is None or step != self._state.step:
                     return self._ignore("late")
@@ -195,21 +199,30 @@ coefficients=(1.0, 1.0)), message=3, whole=True)
             return self._ignore("early")
         return self._judge(self._state, event)
 
-    def _membership(
-        self, event: WorkerLost | WorkerJoined, worker: int
-    ) -> list[Command]:
-        if not 0 <= worker < len(self._alive):
+    def _membership(self, event: WorkersLost | WorkersJoined) -> list[Command]:
+        known = [each for each in event.workers if 0 <= each < len(self._alive)]
+        if not known:
             return self._ignore("unknown")
-        joined = isinstance(event, WorkerJoined)
-        if self._alive[worker] == joined:
+        joined = isinstance(event, WorkersJoined)
+        changed = tuple(
+            worker for worker in dict.fromkeys(known) if self._alive[worker] != joined
+        )
+        if not changed:
             return self._ignore("repeated")
-        self._alive[worker] = joined
-        if self._state is None:
+        # All of them, before the plan is asked: otherwise it would give the parts of
+        # one to another that is gone too.
+        for worker in changed:
+            self._alive[worker] = joined
+        state = self._state
+        if state is None:
             return []
         if not joined:
-            self._state.now = self._now
-            self._state.forget(worker, "lost")
-        return self._judge(self._state, event)
+            state.now = self._now
+            for worker in changed:
+                state.forget(worker, "lost")
+        if changed != event.workers:
+            event = msgspec.structs.replace(event, workers=changed)
+        return self._judge(state, event)
 
     def _report(
         self, event: Progressed | MessageArrived | MessageFailed

@@ -71,18 +71,28 @@ class MessagesCompared(Struct, frozen=True, tag=True, gc=False):
     at: float
 
 
-class WorkerLost(Struct, frozen=True, tag=True, gc=False):
-    """A worker is gone, and what it had not sent with it."""
+class WorkersLost(Struct, frozen=True, tag=True, gc=False):
+    """Workers are gone together, and what they had not sent with them.
 
-    worker: int
+    One process that died is a tuple of one; a lost host is all the workers on it. A
+    plan that was told of a host's workers one by one would give the parts of the first
+    to another that is gone too.
+    """
+
+    workers: tuple[int, ...]
     at: float
 
 
-class WorkerJoined(Struct, frozen=True, tag=True, gc=False):
-    """A vacant worker number is filled again, by somebody who knows nothing."""
+class WorkersJoined(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """Vacant worker numbers are filled again, by processes that know nothing.
 
-    worker: int
+    `host` is the number of the host that the processes are on; 0 is the root's own
+    machine.
+    """
+
+    workers: tuple[int, ...]
     at: float
+    host: int = 0
 
 
 class WorkerFreed(Struct, frozen=True, tag=True, gc=False):
@@ -119,8 +129,8 @@ Event: TypeAlias = (
     | MessageArrived
     | MessageFailed
     | MessagesCompared
-    | WorkerLost
-    | WorkerJoined
+    | WorkersLost
+    | WorkersJoined
     | WorkerFreed
     | TimerFired
     | StepCancelled

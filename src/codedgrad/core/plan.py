@@ -217,7 +217,7 @@ class Capabilities:
     """What an engine can do; a plan that needs more must do without.
 
     Whether sums outlive their worker is not among them: an engine that still has the
-    sum of a dead worker hands out the message before it hands out `WorkerLost`.
+    sum of a dead worker hands out the message before it hands out `WorkersLost`.
 
     Attributes:
         progress: Workers report every part they merge. An engine that can report does

@@ -1,10 +1,10 @@
 """Driver 2: the same coordinator on real processes and a real clock.
 
 `train` is gradient descent on workers, `Driver` one step at a time; `Local` is the
-engine of this machine, `Ray` and `Mpi` are those of a cluster, `Here` one without
-processes, `Replayed` a recorded run once more, `Engine` what another one must do,
-`FaultPlan` trouble on purpose. `Granting` lets the workers of any of them send in an
-order that is fair.
+engine of this machine, `Ray`, `Mpi` and `Torchrun` are those of several machines,
+`Here` one without processes, `Replayed` a recorded run once more, `Engine` what another
+one must do, `FaultPlan` trouble on purpose. `Granting` lets the workers of any of them
+send in an order that is fair.
 
 All is imported when it is asked for: a worker needs little of it.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from codedgrad.engines.ray.engine import Ray
     from codedgrad.engines.registry import engine_named
     from codedgrad.engines.replayed import Replayed
+    from codedgrad.engines.torchrun.engine import Torchrun
     from codedgrad.engines.train import train
     from codedgrad.engines.worker_status import WorkerStatus, WorkerTable
 
@@ -38,6 +39,7 @@ __all__ = [
     "Ray",
     "Replayed",
     "Sum",
+    "Torchrun",
     "WorkerStatus",
     "WorkerTable",
     "engine_named",
@@ -57,6 +59,7 @@ _WHERE = {
     "Ray": "ray.engine",
     "Replayed": "replayed",
     "Sum": "driver",
+    "Torchrun": "torchrun.engine",
     "WorkerStatus": "worker_status",
     "WorkerTable": "worker_status",
     "engine_named": "registry",

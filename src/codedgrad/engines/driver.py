@@ -33,7 +33,7 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     WakeAt,
-    WorkerJoined,
+    WorkersJoined,
 )
 from codedgrad.engines.engine import Engine, KnowsCores
 from codedgrad.engines.host.sum_checks import entries, is_off, token_of_step
@@ -253,9 +253,10 @@ class Driver:
     def _welcome(self) -> None:
         """Say that workers which an earlier life had lost are there again."""
         self._is_resumed = False
-        for worker, alive in enumerate(self.coordinator.alive):
-            if not alive:
-                self._feed(WorkerJoined(worker, self.now()))
+        alive = self.coordinator.alive
+        back = tuple(worker for worker in range(len(alive)) if not alive[worker])
+        if back:
+            self._feed(WorkersJoined(back, self.now()))
 
     def _next_event(self, timeout: float) -> Event | None:
         event = self._engine.next_event(timeout)

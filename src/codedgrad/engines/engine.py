@@ -4,8 +4,8 @@ An engine's duties, checked by `testing.check_engine`:
 
 1. `now` never goes back, and events are stamped with it when they are handed out.
 2. Orders reach a worker, and its reports the driver, in the order they were given.
-3. `WorkerLost` is the last word of a life: whatever it had sent comes before,
-   and nothing of it after. Only then is there a `WorkerJoined` of the same number.
+3. `WorkersLost` is the last word of a life: whatever it had sent comes before,
+   and nothing of it after. Only then is there a `WorkersJoined` of the same number.
 4. Every order of a step is carried out on the parameters published for that step,
    however slow its worker is.
 5. The sum of a message that was handed out does not change until its step is over;
@@ -132,6 +132,25 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End everything."""
+        ...
+
+
+@runtime_checkable
+class CountsThreads(Protocol):
+    """An engine that knows how many threads its workers compute with."""
+
+    @property
+    def threads(self) -> Sequence[int]:
+        """Of every worker, by number; bits are promised for equal numbers."""
+        ...
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """An engine whose launcher runs the whole script in every process."""
+
+    def attend(self) -> None:
+        """Serve the root and then end the process, unless this is the root's."""
         ...
 
 

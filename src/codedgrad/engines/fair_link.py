@@ -30,9 +30,9 @@ from codedgrad.core import (
     Order,
     Progressed,
     Upload,
-    WorkerLost,
+    WorkersLost,
 )
-from codedgrad.engines.engine import Engine, MakeJob
+from codedgrad.engines.engine import CountsThreads, Engine, MakeJob
 from codedgrad.engines.preemption_notices import PreemptionNotice, notices_of
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.replayed import Replayed
@@ -104,6 +104,12 @@ class Granting:
     def workers(self) -> WorkerTable:
         """Where the engine says that its workers are, and what they do."""
         return workers_of(self._engine, [True] * len(self._lines))
+
+    @property
+    def threads(self) -> Sequence[int]:
+        """How many threads the engine's workers compute with, if it knows."""
+        engine = self._engine
+        return engine.threads if isinstance(engine, CountsThreads) else ()
 
     def start(
         self, make: MakeJob, layout: VectorLayout, workers: int, **options: Any
@@ -195,10 +201,11 @@ class Granting:
                     if self._link.slot and self._tick == math.inf:
                         self._tick = self.now() + self._link.slot
                     return
-            case WorkerLost(worker):
-                for message in [m for m, w in self._held.items() if w == worker]:
+            case WorkersLost(workers):
+                for message in [m for m, w in self._held.items() if w in workers]:
                     self._withdraw(message)
-                self._release(worker)
+                for worker in workers:
+                    self._release(worker)
         line: deque[Event] = deque()
         if isinstance(event, Progressed | MessageArrived | MessageFailed):
             line = self._lines[event.worker]

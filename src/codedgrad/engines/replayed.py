@@ -26,7 +26,7 @@ from codedgrad.core import (
     StepStarted,
     TimerFired,
     Upload,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.engines.engine import MakeJob
 from codedgrad.engines.here import Desk
@@ -193,5 +193,6 @@ class Replayed:
             case MessageFailed(step, worker, message) if step == self._step:
                 asked = self._asked.get(message, ())
                 rows.refuse(worker, tuple((id_, 0) for id_ in asked))
-            case WorkerLost(worker):
-                rows.forget(worker)
+            case WorkersLost(workers):
+                for worker in workers:
+                    rows.forget(worker)

@@ -33,6 +33,7 @@ def train(
     evaluate: Callable[[NDArray[Any]], float] | None = None,
     engine: Engine | str = "local",
     address: str | None = None,
+    threads: int | str = "auto",
     delays: Rehearsed | None = None,
     seed: int = 0,
     faults: FaultPlan | None = None,
@@ -56,10 +57,13 @@ def train(
         rate: Step size, unless `update` is given.
         update: What to do with a mean gradient; runs here.
         evaluate: Scores the parameters after every step; runs here.
-        engine: What the workers are: "local", processes of this machine; "ray" or
-            "mpi"; "here", none; or an engine. It is closed at the end.
+        engine: What the workers are: "local", processes of this machine; "ray", "mpi"
+            or "torchrun", of several; "here", none; or an engine. It is closed at the
+            end.
         address: Of a Ray cluster that is there, such as "auto"; None: `RAY_ADDRESS`,
             or else of its own.
+        threads: That every worker computes with; "auto": the cores of its machine, or
+            its share of Ray's, divided by the workers there.
         delays: What every part is to take longer, to rehearse: a law of seconds; a
             change alone, such as `Slow(worker=2, factor=10)`, which multiplies what
             the worker really takes; or times.
@@ -93,7 +97,7 @@ def train(
     descent = Descent(parameters, steps, rate, update, evaluate, dtype, samples)
     size = len(descent.parameters)
     job = NumpyJob(gradient, size, dtype)
-    engine = granted(engine_of(engine, address), uplink)
+    engine = granted(engine_of(engine, address, threads), uplink)
     times = None
     if delays is not None:
         times = rehearse(delays, steps=steps, workers=scheme.workers, seed=seed)

@@ -11,8 +11,8 @@ from codedgrad.core.events import (
     MessageFailed,
     Progressed,
     TimerFired,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.orders import Orders
 from codedgrad.core.plan import Ask, Decision, Fail, Finish, Rule, Wait
@@ -88,14 +88,17 @@ class CodePlan:
                 if row not in self._retried and not state.no_room(worker):
                     self._retried.add(row)
                     return self._ask(state, worker, [row])
-            case WorkerLost(worker):
+            case WorkersLost(workers):
                 for message in list(self._row):
-                    if state.messages[message].worker == worker:
+                    if state.messages[message].worker in workers:
                         del self._row[message]
-            case WorkerJoined(worker):
-                rows = [r for r in self._owed.get(worker, ()) if r not in self._id]
-                if rows:
-                    return self._ask(state, worker, rows)
+            case WorkersJoined(workers):
+                orders = Orders(state)
+                for worker in workers:
+                    rows = [r for r in self._owed.get(worker, ()) if r not in self._id]
+                    self._assign(orders, worker, rows)
+                if orders:
+                    return orders.ask(self._until)
             case TimerFired() if state.now >= self._until:
                 return self._finish() if self._takes_residual else self._fail(state)
         if not self._row and not self._lost(state):

@@ -44,8 +44,8 @@ from codedgrad.core import (
     TimerFired,
     WakeAt,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.errors import InvalidScenario, StuckStep
@@ -298,10 +298,11 @@ class Simulator:
         for command in commands:
             self._carry_out(command)
 
-    def lose(self, number: int) -> None:
-        """Let a worker die now."""
-        worker = self._workers[number]
-        if worker.alive:
+    def lose(self, *numbers: int) -> None:
+        """Let workers die now, in one event; those that are gone are passed over."""
+        lost = tuple(number for number in numbers if self._workers[number].alive)
+        for number in lost:
+            worker = self._workers[number]
             worker.alive = False
             self._stop(worker)
             worker.waiting.clear()
@@ -310,15 +311,18 @@ class Simulator:
                 self._payload.drop(number)
             if self._down is not None:
                 self._down.lose(number)
-            self.feed(WorkerLost(number, self.now))
+        if lost:
+            self.feed(WorkersLost(lost, self.now))
 
-    def join(self, number: int) -> None:
-        """Let a worker that died come back now, knowing nothing."""
-        worker = self._workers[number]
-        if not worker.alive:
+    def join(self, *numbers: int) -> None:
+        """Let workers that died come back now, in one event, knowing nothing."""
+        back = tuple(number for number in numbers if not self._workers[number].alive)
+        for number in back:
+            worker = self._workers[number]
             worker.alive = True
             worker.step = -1
-            self.feed(WorkerJoined(number, self.now))
+        if back:
+            self.feed(WorkersJoined(back, self.now))
 
     def report(self, number: int, report: Report) -> None:
         """Bring a worker's report to the coordinator now."""

@@ -32,8 +32,8 @@ from codedgrad.core import (
     Progressed,
     Scheme,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines import Driver, Engine, FaultPlan
@@ -406,11 +406,12 @@ class _Watched:
             raise Violation("time does not go back", f"{event} after {self._last}")
         self._last = event.at
         match event:
-            case WorkerLost(worker) | WorkerJoined(worker):
-                joined = isinstance(event, WorkerJoined)
-                if self._alive[worker] == joined:
-                    raise Violation("lives begin and end in turn", f"{event}")
-                self._alive[worker] = joined
+            case WorkersLost(workers) | WorkersJoined(workers):
+                joined = isinstance(event, WorkersJoined)
+                for worker in workers:
+                    if self._alive[worker] == joined:
+                        raise Violation("lives begin and end in turn", f"{event}")
+                    self._alive[worker] = joined
             case Progressed() | MessageArrived() | MessageFailed():
                 if not self._alive[event.worker]:
                     raise Violation("a loss is the last word of a life", f"{event}")

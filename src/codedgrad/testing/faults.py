@@ -47,7 +47,8 @@ class Failure:
 
     def __str__(self) -> str:
         faults = ", ".join(
-            f"{f.kind}(worker {f.worker}, step {f.step})" for f in self.schedule.faults
+            f"{f.kind}({_named(f.befallen(self.scheme.workers))}, step {f.step})"
+            for f in self.schedule.faults
         )
         return (
             f"{self.scheme.name}: {self.error} [{len(self.entries)} events, seed "
@@ -62,8 +63,17 @@ class Failure:
                 record(entry.event, entry.commands)
 
 
+def _named(workers: Sequence[int]) -> str:
+    word = "worker" if len(workers) == 1 else "workers"
+    return f"{word} {' '.join(map(str, workers))}"
+
+
 def draw(scheme: Scheme, rng: np.random.Generator) -> Schedule:
-    """Draw a schedule: a few steps, up to a fault per worker and step."""
+    """Draw a schedule: a few steps, up to a fault per worker and step.
+
+    Half of the losses and joins are of a whole host. A schedule has fewer hosts than
+    workers; where it has one, all workers are lost together.
+    """
     steps = int(rng.integers(1, 5))
     count = int(rng.integers(0, 2 + scheme.workers))
     faults = tuple(
@@ -76,16 +86,33 @@ def draw(scheme: Scheme, rng: np.random.Generator) -> Schedule:
         )
         for _ in range(count)
     )
+    seed = int(rng.integers(2**31))
     return Schedule(
-        seed=int(rng.integers(2**31)),
+        seed=seed,
         steps=steps,
-        faults=faults,
+        faults=_on_hosts(faults, scheme.workers, seed),
         latency=float(rng.choice((0.0, 0.0, 0.05, 0.5))),
         capabilities=Capabilities(
             progress=bool(rng.random() < 0.8) or scheme.traits.needs_progress,
             interrupts_part=bool(rng.random() < 0.5),
             orders_during_part=bool(rng.random() < 0.7),
         ),
+    )
+
+
+def _on_hosts(
+    faults: Sequence[SimulatedFault], workers: int, seed: int
+) -> tuple[SimulatedFault, ...]:
+    """Let half of the losses and joins be of a host, the same hosts for all of them."""
+    # A generator of its own: taken from that of `draw`, these numbers would shift all
+    # later ones, and the seeds that tests name would stand for other schedules.
+    rng = np.random.default_rng(seed)
+    hosts = int(rng.integers(1, max(workers, 2)))
+    return tuple(
+        structs.replace(fault, hosts=hosts)
+        if fault.kind in ("lose", "join") and rng.random() < 0.5
+        else fault
+        for fault in faults
     )
 
 
@@ -130,12 +157,14 @@ def _must_combine(schedule: Schedule, scheme: Scheme, step: int) -> bool:
     if scheme.tolerance is None:
         return False
     harmless = {"join", "repeat", "stale", "timer", "diverge"}
-    hurt, here = set(), {fault.kind for fault in schedule.faults if fault.step == step}
+    hurt = set[int]()
+    here = {fault.kind for fault in schedule.faults if fault.step == step}
     if "diverge" in here and not here.isdisjoint(("mute", "hang")):
         return False  # the one who could say so may be the one who does not
     for fault in schedule.faults:
         if fault.kind == "lose" and fault.step <= step:
-            hurt.add(fault.worker)  # its moment may come in a later step
+            # Its moment may come in a later step.
+            hurt.update(fault.befallen(scheme.workers))
         elif fault.kind in ("slow", "delay") and fault.step <= step:
             return False  # it may last into this one, and take very long
         elif fault.step != step:
@@ -202,6 +231,11 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
             kept = faults[:low] + faults[low + size :]
             yield structs.replace(schedule, faults=kept)
         size //= 2
+    for number, fault in enumerate(faults):
+        if fault.hosts:
+            alone = structs.replace(fault, hosts=0)
+            kept = (*faults[:number], alone, *faults[number + 1 :])
+            yield structs.replace(schedule, faults=kept)
     last = max((fault.step for fault in faults), default=0)
     for steps in {1, last + 1, schedule.steps - 1}:
         if 1 <= steps < schedule.steps:

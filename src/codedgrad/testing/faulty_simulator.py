@@ -18,6 +18,9 @@
 | `timer` | a timer fires early, after `when` seconds |
 | `tardy` | timers of that step fire `size` seconds late |
 
+`lose` and `join` may befall a whole host: with `hosts`, they are of every worker on the
+worker's host, in one event.
+
 Real sums are carried along, of unit vectors: what is combined must be what the weights
 and the rows say, so sessions and drivers are under test as well as decisions. Where a
 message is not finite, its parts are NaN, and the others must be right all the same.
@@ -64,13 +67,30 @@ PATIENCE = Patience(least=60.0, first=60.0)
 
 
 class SimulatedFault(Struct, frozen=True):
-    """Some trouble for a worker in a step; see the module's docstring."""
+    """Some trouble for a worker in a step; see the module's docstring.
+
+    Attributes:
+        kind: What happens.
+        step: In which step.
+        worker: To which worker.
+        when: Seconds into the step.
+        size: How much of it; the unit depends on the kind.
+        hosts: A loss or a join is of the worker's host, where this many hosts have the
+            workers in turn: worker 5 of 3 hosts is on host 2. 0: of the worker alone.
+    """
 
     kind: str
     step: int
     worker: int
     when: float = 0.0
     size: float = 1.0
+    hosts: int = 0
+
+    def befallen(self, workers: int) -> tuple[int, ...]:
+        """Return which of so many workers it happens to."""
+        if self.hosts:
+            return tuple(range(self.worker % self.hosts, workers, self.hosts))
+        return (self.worker,)
 
 
 class Schedule(Struct, frozen=True):
@@ -195,7 +215,7 @@ class Troubled(Simulator):
                     unit[fault.step, fault.worker] *= fault.size
                 if fault.kind == "lose":
                     gone = slice(fault.step + 1, fault.step + int(fault.size))
-                    unit[gone, fault.worker] = np.inf
+                    unit[gone, fault.befallen(scheme.workers)] = np.inf
         times = Times(fixed=fixed, unit=unit)
         self._rows = zip(
             times.fixed.tolist(), times.part(scheme.parts).tolist(), strict=True
@@ -227,9 +247,9 @@ class Troubled(Simulator):
             self.schedule(start + fault.when, happen)
 
         for fault in trouble.get("lose", ()):
-            later(fault, partial(self.lose, fault.worker))
+            later(fault, partial(self.lose, *fault.befallen(len(self._workers))))
         for fault in trouble.get("join", ()):
-            later(fault, partial(self.join, fault.worker))
+            later(fault, partial(self.join, *fault.befallen(len(self._workers))))
         for fault in trouble.get("cancel", ()):
             later(fault, lambda: self.feed(StepCancelled(number, self.now)))
         for fault in trouble.get("supersede", ()):

@@ -30,7 +30,7 @@ from codedgrad.core import (
     TimerFired,
     Traits,
     Wait,
-    WorkerLost,
+    WorkersLost,
 )
 
 _ABOVE = (ROOT, 0, 0, 1)
@@ -90,7 +90,7 @@ class _GatheringPlan:
                     if worker == 0:
                         return Finish(((message, _WEIGHT[0]),), 0.0)
                     self._ask(orders)
-            case MessageFailed() | WorkerLost():
+            case MessageFailed() | WorkersLost():
                 return Fail(f"{event}")
             case TimerFired() if state.now >= self._end:
                 return Fail(f"no sum after {math.ceil(state.deadline.seconds)} s")

@@ -27,8 +27,8 @@ from codedgrad.core import (
     StepStarted,
     Upload,
     WakeAt,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.errors import Violation
 
@@ -78,11 +78,12 @@ class Invariants:
 
     def __call__(self, event: Event, commands: Sequence[Command]) -> None:
         """Check what was decided about an event."""
-        if isinstance(event, WorkerLost | WorkerJoined):
-            if 0 <= event.worker < len(self._alive):
-                self._alive[event.worker] = isinstance(event, WorkerJoined)
-                for message in [m for m, to in self._to.items() if to == event.worker]:
-                    self._to[message] = _NOBODY
+        if isinstance(event, WorkersLost | WorkersJoined):
+            for worker in event.workers:
+                if 0 <= worker < len(self._alive):
+                    self._alive[worker] = isinstance(event, WorkersJoined)
+            for message in [m for m, to in self._to.items() if to in event.workers]:
+                self._to[message] = _NOBODY
         elif isinstance(event, MessageArrived) and event.step == self._open:
             if not event.finite and event.message not in self._cuts:
                 self._not_finite[event.message] = event.worker

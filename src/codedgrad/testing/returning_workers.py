@@ -26,7 +26,7 @@ from codedgrad.core import (
     Patience,
     Scheme,
     StepStarted,
-    WorkerJoined,
+    WorkersJoined,
 )
 from codedgrad.delays import Times
 from codedgrad.errors import Violation
@@ -90,8 +90,8 @@ class _WatchedReturns:
         self._invariants(event, commands)
         if isinstance(event, StepStarted):
             self.assigned.clear()
-        elif isinstance(event, WorkerJoined):
-            self.returned.add(event.worker)
+        elif isinstance(event, WorkersJoined):
+            self.returned.update(event.workers)
         workers = {each.segment.worker for each in commands if isinstance(each, Assign)}
         self.assigned |= workers
         self.used_again |= workers & self.returned

@@ -34,12 +34,13 @@ from codedgrad.core import (
     Patience,
     Record,
     Scheme,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.delays import Rehearsed, Times, rehearse
 from codedgrad.engines import Driver, Engine, FaultPlan, Sum, granted
 from codedgrad.engines.driver import Watch, header_of, refuse_oracle
+from codedgrad.engines.engine import CountsThreads
 from codedgrad.engines.preemption_notices import notices_of
 from codedgrad.engines.registry import engine_of
 from codedgrad.engines.worker_status import WorkerTable, workers_of
@@ -94,6 +95,7 @@ def train(
     workers: int | None = None,
     engine: Engine | str = "local",
     address: str | None = None,
+    threads: int | str = "auto",
     uplink: Link | str | None = None,
     unbiased: bool = False,
     seed: int = 0,
@@ -117,11 +119,14 @@ def train(
             "fractional(1)", or built; or a scenario, such as "plan.toml": then it is
             the first scheme in it.
         workers: How many; needed where the scheme is in words.
-        engine: What the workers are: "local", processes of this machine; "ray" or
-            "mpi", those of a cluster; "here", none, for a debugger; or an engine. It
-            is closed at the end.
+        engine: What the workers are: "local", processes of this machine; "ray", "mpi"
+            or "torchrun", of several machines; "here", none, for a debugger; or an
+            engine. It is closed at the end.
         address: Of a Ray cluster that is there, such as "auto"; None: `RAY_ADDRESS`,
             or else of its own.
+        threads: That every worker computes with; "auto": the cores of its machine, or
+            its share of Ray's, divided by the workers there. Bits are promised for
+            equal numbers.
         uplink: How the link to the root is shared out among finished messages: "fair",
             another policy, or a `Link`. None: first come, first served.
         unbiased: Divide by the samples of the whole step, and not by those decoded:
@@ -165,7 +170,7 @@ def train(
     parts = None if run_dir is None or not resume else parts_of(Path(run_dir))
     scheme = _scheme(given, workers, parts)
     refuse_oracle(scheme)
-    engine = granted(engine_of(engine, address), uplink)
+    engine = granted(engine_of(engine, address, threads), uplink)
     folder: Folder | None = None
     with ExitStack() as stack:
 
@@ -327,6 +332,8 @@ class Coded:
             parts=self.scheme.parts,
             root=self._work,
         )
+        if self._folder is not None and isinstance(engine, CountsThreads):
+            self._folder.note_threads(engine.threads)
         self._stopping.may_stop = lambda: not self._has_gradient
         self._stopping.save = self._save
         if self._folder is not None:
@@ -670,8 +677,9 @@ class Coded:
 
     def _show_worker(self, event: Event, commands: list[Command]) -> None:
         """Show in the bar that a worker is lost, or back."""
-        if self._bar is not None and isinstance(event, WorkerLost | WorkerJoined):
-            self._bar.show_worker(event.worker, isinstance(event, WorkerJoined))
+        if self._bar is not None and isinstance(event, WorkersLost | WorkersJoined):
+            for worker in event.workers:
+                self._bar.show_worker(worker, isinstance(event, WorkersJoined))
 
     def _tell(self, folder: Folder) -> None:
         """Let the heartbeat of the folder say how it goes."""

@@ -17,7 +17,7 @@ from codedgrad.core import (
     StepStarted,
 )
 
-VERSION = 1
+VERSION = 2  # 1: the loss and the return of workers were events of one worker each
 _KIND = "codedgrad trace"
 
 
@@ -83,15 +83,24 @@ encode = json.Encoder().encode
 
 
 def decode_header(line: bytes) -> Header:
-    """Return the header on a line; msgspec's errors if it is none."""
+    """Return the header on a line, of any version; msgspec's errors if it is none."""
     header = _headers.decode(line)
     if header.kind != _KIND:
         raise ValueError(f"says it is a {header.kind!r}")
-    if header.version > VERSION:
-        raise ValueError(f"has version {header.version}, newer than {VERSION}")
     if header.workers < 1 or header.parts < 1:
         raise ValueError(f"has {header.workers} workers and {header.parts} parts")
     return header
+
+
+def other_version(header: Header) -> str:
+    """Return how the version of a trace differs from this one; empty: it does not."""
+    if header.version == VERSION:
+        return ""
+    other = "a newer" if header.version > VERSION else "an older"
+    return (
+        f"has version {header.version} of the trace format, and this codedgrad reads "
+        f"version {VERSION}; read it with {other} codedgrad"
+    )
 
 
 def decode_entry(line: bytes) -> Entry:

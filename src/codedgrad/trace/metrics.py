@@ -33,8 +33,8 @@ from codedgrad.core import (
     StepStarted,
     Upload,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
     is_question,
 )
 from codedgrad.core.history import Observation
@@ -268,11 +268,12 @@ def _go_through(
                         # The orders are recorded already. But estimators note what they
                         # expect when a plan is made, and learn from the difference.
                         scheme.plan(step, history).first(state)
-            case WorkerLost(worker) | WorkerJoined(worker):
-                if 0 <= worker < len(alive):
-                    if state is not None and isinstance(event, WorkerLost):
-                        state.forget(worker, "lost")
-                    alive[worker] = isinstance(event, WorkerJoined)
+            case WorkersLost(workers) | WorkersJoined(workers):
+                for worker in workers:
+                    if 0 <= worker < len(alive):
+                        if state is not None and isinstance(event, WorkersLost):
+                            state.forget(worker, "lost")
+                        alive[worker] = isinstance(event, WorkersJoined)
             case MessagesCompared():
                 history.compared(event)
             case WorkerFreed():

@@ -11,7 +11,13 @@ from pathlib import Path
 import msgspec
 
 from codedgrad.errors import InvalidTrace
-from codedgrad.trace.format import Entry, Header, decode_entry, decode_header
+from codedgrad.trace.format import (
+    Entry,
+    Header,
+    decode_entry,
+    decode_header,
+    other_version,
+)
 
 _LARGEST = 1 << 30  # bytes of a decompressed file: some unpack to far more than memory
 
@@ -92,9 +98,12 @@ class _TraceLine:
 
     def header(self) -> Header:
         try:
-            return decode_header(self.data)
+            header = decode_header(self.data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidTrace(self.path, f"is not a trace: {error}") from None
+        if problem := other_version(header):
+            raise InvalidTrace(self.path, problem)
+        return header
 
     def entry(self) -> Entry | None:
         """Return the entry, or None if this is the torn end of a file."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from codedgrad.core import History, Patience, Scheme
 from codedgrad.errors import InvalidTrace
-from codedgrad.trace.format import Entry, Header, encode
+from codedgrad.trace.format import Entry, Header, encode, other_version
 from codedgrad.trace.metrics import rebuilt
 from codedgrad.trace.read import Trace
 from codedgrad.trace.write import Chunk, Steps
@@ -81,11 +81,13 @@ def relearn(
         patience: Of that life.
 
     Raises:
-        InvalidTrace: If they were steps of other workers or of another scheme, or if
-            they contradict themselves.
+        InvalidTrace: If they were steps of other workers or of another scheme, are in
+            another version of the format, or contradict themselves.
     """
     try:
         was = msgspec.json.decode(packed["header"], type=Header)
+        if problem := other_version(was):
+            raise InvalidTrace("the trace of the last steps", problem)
         for name in ("scheme", "workers", "parts", "driver", "capabilities"):
             if getattr(was, name) != getattr(header, name):
                 problem = f"are of another life: its {name} was {getattr(was, name)}"

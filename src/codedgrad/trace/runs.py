@@ -56,6 +56,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
         note: Anything else, for people.
         created: When it was begun, such as `2026-11-16 04:36:36 UTC`.
         versions: Of what it ran with, such as `{"torch": "2.13.0"}`.
+        threads: That each worker computes with, by worker; empty: not known. Bits are
+            promised for equal numbers.
         kind: Says that this is a run.
         version: Of the format.
     """
@@ -76,6 +78,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     note: str = ""
     created: str = ""
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    threads: list[int] = msgspec.field(default_factory=list)
     kind: str = _KIND
     version: int = VERSION
 

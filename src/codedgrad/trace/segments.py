@@ -38,7 +38,13 @@ import msgspec
 from codedgrad.core import Command, Event
 from codedgrad.errors import InvalidTrace, LockLost
 from codedgrad.trace.files import nothing
-from codedgrad.trace.format import Entry, Header, decode_header, encode
+from codedgrad.trace.format import (
+    Entry,
+    Header,
+    decode_header,
+    encode,
+    other_version,
+)
 from codedgrad.trace.lines import Lines
 from codedgrad.trace.read import Trace, read
 from codedgrad.trace.recent import Recent
@@ -269,7 +275,9 @@ def trouble_with(folder: Path) -> str:
     newest = files[-1].path
     try:
         with gzip.open(newest) if _is_packed(newest) else newest.open("rb") as file:
-            decode_header(file.readline(_LONGEST))
+            header = decode_header(file.readline(_LONGEST))
+            if problem := other_version(header):
+                return f"{newest} {problem}"
             if not _is_packed(newest):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from codedgrad.core import Command, Event, StepStarted, WorkerJoined, WorkerLost
+from codedgrad.core import Command, Event, StepStarted, WorkersJoined, WorkersLost
 from codedgrad.errors import InvalidTrace
 from codedgrad.trace.format import Entry, Header, encode
 from codedgrad.trace.lines import Lines
@@ -85,7 +85,7 @@ class Chunk(NamedTuple):
     def preface(self) -> bytes:
         """Lines that say who was lost before, for a trace that begins here."""
         return b"".join(
-            encode(Entry(WorkerLost(worker, at), ())) + b"\n"
+            encode(Entry(WorkersLost((worker,), at), ())) + b"\n"
             for worker, at in self.lost.items()
         )
 
@@ -106,10 +106,14 @@ class Steps:
         match event:
             case StepStarted(step) if self._step is None:
                 self._step = step
-            case WorkerLost(worker, at):
-                self._lost[worker] = at
-            case WorkerJoined(worker):
-                self._lost.pop(worker, None)
+            case WorkersLost(workers, at):
+                for worker in workers:
+                    # The first time counts: an event that repeats a loss would put
+                    # the lines of a preface out of order.
+                    self._lost.setdefault(worker, at)
+            case WorkersJoined(workers):
+                for worker in workers:
+                    self._lost.pop(worker, None)
         is_alone = len(self._waiting) == 1  # no later step has begun
         if entry.ends_step or (entry.compares and is_alone):
             return self.take()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from codedgrad.advise.evidence import open_evidence
 from codedgrad.advise.probe.probe import Probe
-from codedgrad.core import Combine, GiveUp, Record, WorkerLost
+from codedgrad.core import Combine, GiveUp, Record, WorkersLost
 from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidOptions, InvalidTrace
 from codedgrad.learning.savings import Savings, Waiting
@@ -76,12 +76,21 @@ def read_subject(path: Path | str) -> Subject:
     return subject if evidence.probe is None else _of_probe(subject, evidence.probe)
 
 
+def _threads(by_worker: Sequence[int]) -> str:
+    """Return how many threads each worker computes with, for people."""
+    if not by_worker:
+        return ""
+    least, most = min(by_worker), max(by_worker)
+    return f"{least} a worker" if least == most else f"{least} to {most} a worker"
+
+
 def _of_run(path: Path, run: Run) -> Subject:
     manifest = run.manifest
     facts = {
         "data": f"{manifest.samples} samples",
         "batch": f"{manifest.batch_size} samples a step",
         "seed": str(manifest.seed),
+        "threads": _threads(manifest.threads),
         "begun": manifest.created,
         "checkpoints": _checkpoints(path),
         "versions": ", ".join(f"{k} {v}" for k, v in manifest.versions.items()),
@@ -231,10 +240,10 @@ def _losses(trace: Trace, steps: int) -> Iterator[tuple[int, int]]:
     """Return in which step, by its row, each worker was lost; or before which one."""
     row = 0
     for entry in trace.entries:
-        if isinstance(entry.event, WorkerLost) and row < steps:
-            worker = entry.event.worker
-            if 0 <= worker < trace.header.workers:
-                yield row, worker
+        if isinstance(entry.event, WorkersLost) and row < steps:
+            for worker in entry.event.workers:
+                if 0 <= worker < trace.header.workers:
+                    yield row, worker
         row += sum(isinstance(c, Combine | GiveUp) for c in entry.commands)
 
 

@@ -19,8 +19,8 @@ from codedgrad.core import (
     GiveUp,
     MessageFailed,
     Record,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.history import Stretch
 from codedgrad.core.state import SegmentState
@@ -136,15 +136,14 @@ def _happenings(trace: Trace) -> Iterator[Happening]:
     for ended in settled_steps(trace):
         yield from _of_step(*ended)
     for entry in trace.entries:
-        worker = getattr(entry.event, "worker", -1)
-        if not 0 <= worker < trace.header.workers:
-            continue
+        known = range(trace.header.workers)
         match entry.event:
-            case WorkerLost(_, at):
-                yield _instant(worker, "lost", at)
-            case WorkerJoined(_, at):
-                yield _instant(worker, "joined", at)
-            case MessageFailed(step, _, _, reason, at):
+            case WorkersLost(workers, at) | WorkersJoined(workers, at):
+                what = "lost" if isinstance(entry.event, WorkersLost) else "joined"
+                yield from (
+                    _instant(each, what, at) for each in workers if each in known
+                )
+            case MessageFailed(step, worker, _, reason, at) if worker in known:
                 yield _instant(worker, "failed", at, step=step, reason=reason)
 
 

@@ -23,7 +23,7 @@ from codedgrad.core import (
     TimerFired,
     Traits,
     Wait,
-    WorkerLost,
+    WorkersLost,
 )
 
 
@@ -98,8 +98,8 @@ class _ProbePlan:
     def judge(self, state: State, event: Event) -> Decision:
         """Ask for one message after the other once everybody has finished."""
         match event:
-            case WorkerLost(worker):
-                return _lost([worker])
+            case WorkersLost(workers):
+                return _lost(list(workers))
             case MessageFailed(_, worker, _, reason):
                 return Fail(f"the message of worker {worker} failed: {reason}")
             case TimerFired() if state.now >= self._end:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from codedgrad.advise.evidence import open_evidence
 from codedgrad.advise.slow.stopwatch import Bools, Floats, Stopwatch, StopwatchRow
-from codedgrad.core import StepStarted, WorkerLost
+from codedgrad.core import StepStarted, WorkersLost
 from codedgrad.delays import Matrix
 from codedgrad.errors import InvalidTrace
 from codedgrad.learning.savings import Savings, WorkerLoad
@@ -120,7 +120,8 @@ def paces_of_trace(trace: Trace) -> SecondsByStep:
     if not trace.header.capabilities.progress:
         return paces
     loads = dict(waiting.loads())
-    compute = _shares([loads.get(row.step, [None] * workers) for row in rows])
+    shares = [loads.get(row.step, [None] * workers) for row in rows]
+    compute = _shares(shares, workers)
     return replace(paces, series=(compute, *paces.series[1:]))
 
 
@@ -132,16 +133,16 @@ def _losses(trace: Trace) -> tuple[tuple[int, int], ...]:
         event = entry.event
         if isinstance(event, StepStarted):
             step = event.step
-        if isinstance(event, WorkerLost) and event.worker in range(workers):
-            found.append((step, event.worker))
+        if isinstance(event, WorkersLost):
+            found += [(step, each) for each in event.workers if each in range(workers)]
         if entry.ends_step:
             step += 1
     return tuple(found)
 
 
-def _shares(rows: Sequence[Sequence[WorkerLoad | None]]) -> Series:
+def _shares(rows: Sequence[Sequence[WorkerLoad | None]], workers: int) -> Series:
     """Return what an equal share would have taken; NaN where nothing was seen of it."""
-    shape = len(rows), len(rows[0]) if rows else 0
+    shape = len(rows), workers
     seconds = np.full(shape, np.nan)
     is_bound = np.zeros(shape, dtype=np.bool_)
     for place, row in enumerate(rows):

@@ -22,6 +22,7 @@ from codedgrad.engines.doctor.examination import (
 )
 from codedgrad.engines.doctor.mpi import mpi
 from codedgrad.engines.doctor.ray import ray
+from codedgrad.engines.doctor.torchrun import torchrun
 from codedgrad.engines.host.shared_memory import available_memory
 from codedgrad.engines.optional_libraries import EXTRAS
 
@@ -59,7 +60,14 @@ def findings(
         >>> local.name, local.state
         ('local', 'ok')
     """
-    rows = {"local": _local, "torch": _torch, "ray": ray, "mpi": mpi, "lab": _lab}
+    rows = {
+        "local": _local,
+        "torch": _torch,
+        "torchrun": torchrun,
+        "ray": ray,
+        "mpi": mpi,
+        "lab": _lab,
+    }
     for name, look in rows.items():
         told(name)
         yield look(looking)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +20,7 @@ class Finding:
     """How one engine, or what belongs to one, was found.
 
     Attributes:
-        name: `local`, `torch`, `ray`, `mpi` or `lab`.
+        name: `local`, `torch`, `torchrun`, `ray`, `mpi` or `lab`.
         state: Whether it works, is not there, or is there and does not work.
         reason: In a few words.
         advice: A command that helps; empty if none is needed, or none would.
@@ -57,20 +58,31 @@ def ask_python(script: str, limit: float, *words: str) -> Answer:
     return ask([sys.executable, "-P", "-c", script, *words], limit)
 
 
-def step(finding: Finding, command: list[str], limit: float) -> Finding:
+def step(
+    finding: Finding,
+    command: list[str],
+    limit: float,
+    environment: Mapping[str, str] | None = None,
+) -> Finding:
     """Take a step with a command that runs `trial`, and add how it went.
 
     Args:
         finding: What was found before; its reason is kept.
         command: The program and its words.
         limit: Seconds.
+        environment: Variables to set besides.
     """
-    answer = ask(command, limit, {"RAY_USAGE_STATS_ENABLED": "0"})
+    variables = {"RAY_USAGE_STATS_ENABLED": "0", **(environment or {})}
+    answer = ask(command, limit, variables)
     result = _result(answer)
     before = f"{finding.reason}; " if finding.reason else ""
     if answer.code == 0 and "seconds" in result:
         seconds = float(str(result["seconds"]))
-        reason = f"{before}one exact step by two workers in {seconds:.1f} s"
+        workers, hosts = (int(str(result[name])) for name in ("workers", "hosts"))
+        on = (
+            f" on {hosts} hosts, each of which reaches all others," if hosts > 1 else ""
+        )
+        reason = f"{before}one exact step by {workers} workers{on} in {seconds:.1f} s"
         return Finding(finding.name, "ok", reason, finding.advice, seconds)
     problem = str(result.get("problem") or answer.last or f"exit code {answer.code}")
     advice = _REPEAT

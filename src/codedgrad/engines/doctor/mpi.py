@@ -18,6 +18,7 @@ from codedgrad.engines.doctor.examination import (
     unanswered,
 )
 from codedgrad.engines.optional_libraries import EXTRAS
+from codedgrad.engines.remote.machine import APART
 
 # Without MPI_Init, which a launcher has to be there for at some sites.
 _LIBRARY = """
@@ -74,7 +75,9 @@ def _launched(
     with tempfile.TemporaryDirectory(prefix="codedgrad-") as folder:
         script = Path(folder, "step.py")
         script.write_text(_TRIAL)
-        return step(found, _command(launcher, library, script), looking.limit)
+        # Every process counts as a host, so that it is tried whether all reach others.
+        command = _command(launcher, library, script)
+        return step(found, command, looking.limit, {APART: "processes"})
 
 
 def library_name(text: str) -> str:

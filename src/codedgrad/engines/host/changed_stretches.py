@@ -8,10 +8,7 @@ last brought up to date, and only that is moved.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 Stretches: TypeAlias = tuple[tuple[int, int], ...]
 """The (first, last + 1) numbers of stretches of a vector, ascending, with gaps."""
@@ -50,10 +47,6 @@ class Stale:
         self._lacks[copy] = ()
         return lacks
 
-    def forget(self, copy: Hashable) -> None:
-        """Note that a copy is gone: its successor lacks everything."""
-        self._lacks.pop(copy, None)
-
 
 def _union(stretches: list[tuple[int, int]]) -> Stretches:
     found: list[tuple[int, int]] = []
@@ -63,19 +56,3 @@ def _union(stretches: list[tuple[int, int]]) -> Stretches:
         else:
             found.append((start, end))
     return tuple(found)
-
-
-def pack(vector: NDArray[Any], stretches: Stretches, out: NDArray[Any]) -> None:
-    """Copy stretches of a vector, one after the other."""
-    at = 0
-    for start, end in stretches:
-        np.copyto(out[at : at + end - start], vector[start:end])
-        at += end - start
-
-
-def unpack(packed: NDArray[Any], stretches: Stretches, out: NDArray[Any]) -> None:
-    """Put what was packed back to where it was."""
-    at = 0
-    for start, end in stretches:
-        np.copyto(out[start:end], packed[at : at + end - start])
-        at += end - start

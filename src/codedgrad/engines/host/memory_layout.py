@@ -1,16 +1,18 @@
-"""How the shared memory of a run is laid out.
+"""How the shared memory of a host is laid out.
 
 | what | how many | length |
 | --- | --- | --- |
-| versions of the parameters | workers + 2 | `layout.parameters` |
-| rows for sums | workers x open segments x 2 | `layout.row` |
+| versions of the parameters | workers of the host + 2 | `layout.parameters` |
+| rows for sums | workers of the host x open segments x 2 | `layout.row` |
+| rows for what other hosts send to these workers | `inbox` | `layout.row` |
 
 A worker has at most one version of the parameters in hand, so one is always free to be
-written. It may hold `open_segments` sums in a step; twice as many rows let the sums
-that were heard of a worker that died or was dropped stay where they are, while its
-successor fills others. Free rows are given out from the first on, and memory that is
-never touched costs nothing: a worker that holds one sum uses one row, however many it
-might hold.
+written. The root's memory has more versions: one may be on its way to every worker that
+is elsewhere. A worker may hold `open_segments` sums in a step; twice as many rows let
+the sums that were heard of a worker that died or was dropped stay where they are, while
+its successor fills others. Free rows are given out from the first on, and memory that
+is never touched costs nothing: a worker that holds one sum uses one row, however many
+it might hold.
 
 The rows of a worker lie together and fill whole pages, `worker * places + place`: so a
 worker maps them to write, and everything else, the parameters and the rows of others,
@@ -29,7 +31,6 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from codedgrad.engines.host.changed_stretches import Stale
@@ -54,7 +55,7 @@ class MemoryShape(Struct, frozen=True):
     Attributes:
         workers: How many have rows of their own.
         places: Rows of each; they come first.
-        rows: All rows, with those that an agent fills for its worker to read.
+        rows: All rows, with those for what other hosts send.
         versions: Of the parameters.
         parameters: Numbers in a version.
         message: Numbers in a row.
@@ -78,23 +79,34 @@ class MemoryShape(Struct, frozen=True):
     parameters_dtype: str
 
     @classmethod
-    def of(cls, layout: VectorLayout, workers: int, open_segments: int) -> MemoryShape:
-        """Return the shape for a job, a number of workers and sums each may hold."""
+    def of(
+        cls,
+        layout: VectorLayout,
+        workers: int,
+        open_segments: int,
+        *,
+        elsewhere: int = 0,
+        inbox: int = 0,
+    ) -> MemoryShape:
+        """Return the shape for a job.
+
+        Args:
+            layout: Of the job.
+            workers: On this host.
+            open_segments: Sums that each may hold.
+            elsewhere: Workers on other hosts, to which parameters are sent from here.
+            inbox: Rows for what other hosts send to the workers of this one.
+        """
         return cls(
             workers=workers,
             places=open_segments * 2,
-            rows=workers * open_segments * 2,
-            versions=workers + 2,
+            rows=workers * open_segments * 2 + inbox,
+            versions=workers + elsewhere + 2,
             parameters=layout.parameters,
             row=layout.row,
             dtype=layout.dtype,
             parameters_dtype=layout.parameters_dtype,
         )
-
-    @property
-    def published(self) -> MemoryShape:
-        """The shape of memory that has the parameters, and no rows."""
-        return replace(self, rows=0, versions=self.workers + 2)
 
     def check(self, layout: VectorLayout) -> None:
         """Raise unless a job that was made is as long as was said."""
@@ -197,6 +209,13 @@ class Memory:
         row: NDArray[Any] = self.rows[number]
         return row
 
+    def sum(self, rows: Sequence[int]) -> NDArray[Any]:
+        """Return the sum of some rows, (layout.row,); of one, that row itself."""
+        total = self.row(rows[0])
+        for number in rows[1:]:
+            total = np.add(total, self.row(number))
+        return total
+
     def parameters(self, version: int) -> NDArray[Any]:
         """Return a version of the parameters, read-only."""
         parameters: NDArray[Any] = self._read_only[version]
@@ -208,7 +227,7 @@ class Memory:
         in_hand: Collection[int],
         changed: Sequence[tuple[int, int]] | None = None,
     ) -> int:
-        """Write a version of the parameters where nobody has one in hand; return it.
+        """Write the parameters to a version that no worker has in hand; return it.
 
         Args:
             parameters: (parameters,).
@@ -221,10 +240,6 @@ class Memory:
             np.copyto(self.versions[free, start:end], parameters[start:end])
         return free
 
-    def pass_over(self, changed: Sequence[tuple[int, int]] | None) -> None:
-        """Note what has changed in a step of which nothing is published here."""
-        self._stale.change(changed)
-
     def close(self) -> None:
         """Let go of it."""
         del self.rows, self.versions, self._read_only
@@ -232,21 +247,20 @@ class Memory:
 
 
 class WorkerMemory:
-    """A run's memory as a worker has it: it can write its own rows, and read the rest.
+    """A host's memory as a worker has it: it can write its own rows, and read the rest.
 
     Args:
-        whole: All rows, mapped to read.
-        published: Where the parameters are, mapped to read.
-        own: The same memory as `whole`, as a descriptor.
-        index: Of the worker among those that have rows there.
+        whole: All of it, mapped to read.
+        own: The same memory, as a descriptor.
+        index: Of the worker among those of its host.
 
     Attributes:
-        shape: Of the memory with the rows.
+        shape: Of the memory.
     """
 
-    def __init__(self, whole: Memory, published: Memory, own: int, index: int) -> None:
+    def __init__(self, whole: Memory, own: int, index: int) -> None:
         self.shape = shape = whole.shape
-        self.parameters = published.parameters
+        self.parameters = whole.parameters
         self._whole = whole
         self._first = index * shape.places
         size = shape.places * shape.row_bytes

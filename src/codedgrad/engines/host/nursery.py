@@ -36,6 +36,7 @@ import numpy as np
 
 from codedgrad.engines.faults import Injector
 from codedgrad.engines.host import unpacking
+from codedgrad.engines.host.cores import own_devices, use_threads
 from codedgrad.engines.host.memory_layout import Memory, WorkerMemory
 from codedgrad.engines.host.nursery_messages import (
     Born,
@@ -140,21 +141,21 @@ class _Nursery:
         return frame, list(descriptors)
 
     def _prepare(self, prepare: Prepare, descriptors: list[int]) -> None:
-        self._script = prepare.script
+        self._script = prepare.setup.script
         set_title("nursery", self._script)  # first: imports take seconds
         unpacking.is_going_on = True
         # Before anything is imported: a module may parse its arguments, as the job may.
-        sys.argv[:] = map(os.fsdecode, prepare.argv)
+        sys.argv[:] = map(os.fsdecode, prepare.setup.argv)
         try:
-            for name in prepare.preload:
+            for name in prepare.setup.preload:
                 importlib.import_module(name)
-            self._make: Callable[[], WorkerJob] = pickle.loads(prepare.job)
+            self._make: Callable[[], WorkerJob] = pickle.loads(prepare.setup.job)
         except BaseException:
             self._say(Failed(_short(traceback.format_exc())))
             return
         finally:
             unpacking.is_going_on = False
-        self._memory_of = _attached(prepare, descriptors)
+        self._memory_of = _attached(prepare, descriptors[0])
         self._prepared = prepare
         gc.collect()
         gc.freeze()  # so that collections in workers do not copy what is shared
@@ -183,20 +184,19 @@ class _Nursery:
         code, prepared, number = 1, self._prepared, spawn.worker
         try:
             set_title(f"worker {number}", self._script)
+            setup = prepared.setup
             injector = partial(
                 Injector,
                 number,
                 spawn.faults,
-                np.array(prepared.fixed[number]),
-                np.array(prepared.part[number]),
-                stretch=np.array(prepared.stretch[number])
-                if prepared.stretch
-                else None,
+                np.array(setup.fixed[number]),
+                np.array(setup.part[number]),
+                stretch=np.array(setup.stretch[number]) if setup.stretch else None,
             )
-            interrupts = prepared.interrupts
-            code = _work(
-                number, self._make, self._memory_of, line, injector, interrupts
-            )
+            use_threads(prepared.threads)
+            if prepared.divides_devices:
+                own_devices(prepared.workers.index(number), len(prepared.workers))
+            code = _work(number, self._make, self._memory_of, line, injector, prepared)
         finally:
             os._exit(code)  # whatever happened: never back into the nursery's loop
 
@@ -215,20 +215,13 @@ class _Nursery:
         self._control.sendall(struct.pack("<I", len(frame)) + frame)
 
 
-def _attached(
-    prepare: Prepare, descriptors: list[int]
-) -> Callable[[int], WorkerMemory]:
+def _attached(prepare: Prepare, descriptor: int) -> Callable[[int], WorkerMemory]:
     """Map the shared memory to read; return what maps a worker's own rows to write."""
-    shape, published = prepare.shape, prepare.published
-    whole = Memory(Shared.attach(descriptors[0], shape.size, read_only=True), shape)
-    parameters = whole
-    if published is not None:
-        there = Shared.attach(descriptors[1], published.size, read_only=True)
-        parameters = Memory(there, published)
+    shape = prepare.shape
+    whole = Memory(Shared.attach(descriptor, shape.size, read_only=True), shape)
 
     def of(worker: int) -> WorkerMemory:
-        index = worker if shape.workers > 1 else 0  # an agent has rows of one worker
-        return WorkerMemory(whole, parameters, descriptors[0], index)
+        return WorkerMemory(whole, descriptor, prepare.workers.index(worker))
 
     return of
 
@@ -239,7 +232,7 @@ def _work(
     memory_of: Callable[[int], WorkerMemory],
     line: WorkerLine,
     injector_of: Callable[..., Injector],
-    interrupts: bool,
+    prepared: Prepare,
 ) -> int:
     """Be a worker until the root is gone; return the exit code."""
 
@@ -250,9 +243,10 @@ def _work(
     try:
         memory = memory_of(number)
         job = make()
+        use_threads(prepared.threads)  # what the job has imported, too
         memory.shape.check(job.layout)
         injector = injector_of(say=say)
-        worker = Worker(number, job, memory, say, injector, interrupts)
+        worker = Worker(number, job, memory, say, injector, prepared.setup.interrupts)
         say([Ready(os.getpid(), host_name(), fingerprint_of(job))])
         threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
         step = 0

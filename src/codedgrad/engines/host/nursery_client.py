@@ -17,6 +17,7 @@ import msgspec
 
 from codedgrad.engines.faults import Fault
 from codedgrad.engines.host import unpacking
+from codedgrad.engines.host.cores import THREAD_VARIABLES
 from codedgrad.engines.host.nursery_messages import (
     Born,
     Died,
@@ -32,13 +33,6 @@ LARGEST_JOB = 2**32 - 1
 """Bytes of a pickled job: the longest stretch of bytes that msgpack can hold."""
 
 _HEAD = struct.Struct("<Q")
-_ONE_THREAD = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 _PATIENCE = 3.0  # seconds for the nursery to end
 _SHORT_LIFE = 60.0  # seconds: a nursery that dies sooner may die of what it does
 _SHORT_LIVES = 3  # in a row, after which no other one is started
@@ -130,7 +124,7 @@ class Children:
                     stdin=subprocess.DEVNULL,
                     env={
                         **(os.environ if environment is None else environment),
-                        **dict.fromkeys(_ONE_THREAD, "1"),
+                        **dict.fromkeys(THREAD_VARIABLES, "1"),
                     },
                     start_new_session=True,  # Ctrl-C reaches the root alone
                 )
@@ -147,9 +141,9 @@ class Children:
         """The nursery's process id."""
         return self._process.pid
 
-    def prepare(self, prepare: Prepare, *memory: int) -> None:
-        """Hand over the job and the shared memory, as descriptors."""
-        self._send(prepare, *memory)
+    def prepare(self, prepare: Prepare, memory: int) -> None:
+        """Hand over the job, and the shared memory as a descriptor."""
+        self._send(prepare, memory)
 
     def spawn(self, worker: int, life: int, faults: Sequence[Fault]) -> Channel:
         """Ask for a worker; return our end of its socket."""

@@ -1,14 +1,15 @@
 """Which row of shared memory holds which sum, and adding up the ones that count.
 
-The root gives the rows out. A row is free unless it holds a sum of the open step that
-its worker still has, or that was sent to whom is there. A worker fills its rows one
-after the other in one thread and is given none of a new step before it has let go of
-the old one; so nothing is ever written into a row that is being read.
+The root gives the rows out, on every host. A row is free unless it holds a sum of the
+open step that its worker still has or that was heard, or is being sent. A worker fills
+its rows one after the other in one thread and is given none of a new step before it has
+let go of the old one; so nothing is ever written into a row that is being read.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -22,6 +23,9 @@ from codedgrad.engines.host.memory_layout import Memory
 from codedgrad.engines.host.sum_checks import add_scales
 from codedgrad.errors import EngineFailed
 
+ROOT_HOST = 0
+"""The number of the host that the root's process is the agent of."""
+
 _LONG = 4  # rows at equal distances that are worth a matrix
 _FURTHEST = 2**31 - 2  # numbers from one row to the next that BLAS can count
 _BLOCK = 1 << 19  # bytes: of a row at a time, so that the sum stays in the cache
@@ -31,147 +35,260 @@ _TABLE = 1 << 20  # bytes: of all rows together, where each is used with every o
 
 
 class Rows:
-    """The rows of the open step.
+    """The book of the open step's sums: in whose rows they are, and which were heard.
+
+    A message is heard when its sum is where it was to go. Between workers of one host,
+    and from the root's own host to the root, that is where it is already. Other sums
+    travel: to the root as a vector, or to a row of the inbox of the reader's host.
+
+    Args:
+        memory: Of the root's own host, number 0. It may have no workers.
+        seats: (host, index among the workers of that host), by worker; None: all are on
+            the root's own host.
+        inbox: Rows of every host for what other hosts send to its workers.
 
     Attributes:
-        rescued: How many sums had to be copied out because no row was free.
+        rescued: How many rows were freed because none was: those of sums that the root
+            has as well, or that it copied out.
     """
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(
+        self,
+        memory: Memory,
+        seats: Sequence[tuple[int, int]] | None = None,
+        inbox: int = 0,
+    ) -> None:
         shape = memory.shape
-        total = np.empty(shape.row, dtype=shape.dtype)
-        self._set_up(shape.places, total)
-
-    def _set_up(self, places: int, total: NDArray[Any]) -> None:
-        self._places, self._total = places, total
+        self._memory = memory
+        self._places = shape.places
+        if seats is None:
+            seats = [(ROOT_HOST, index) for index in range(shape.workers)]
+        self._seats = seats
+        self._inbox = inbox
+        self._counts = Counter(host for host, _ in seats)
+        self._total = np.empty(shape.row, dtype=shape.dtype)
+        self._busy: set[tuple[int, int]] = set()  # (worker, row) that is being sent
+        self._filling: set[tuple[int, int]] = set()  # (host, row) that is being filled
         self.rescued = 0
         self.begin()
 
     def begin(self) -> None:
         """Forget the step before."""
         self._segments: dict[int, Segment] = {}
-        self._row: dict[int, int] = {}  # segment -> row
+        self._row: dict[int, int] = {}  # segment -> row of its worker's host
         self._copy: dict[int, NDArray[Any]] = {}  # segment -> its sum, copied out
+        self._vector: dict[int, tuple[NDArray[Any], ...]] = {}  # message -> what came
+        self._inbox_row: dict[int, tuple[int, int]] = {}  # message -> (host, row)
         self._asked: dict[int, tuple[int, frozenset[int]]] = {}  # message -> of whom
         self._sent: dict[int, tuple[tuple[int, int], ...]] = {}  # message -> cuts
         self._to: dict[int, int] = {}  # message -> the worker that reads its rows
         self._void: set[int] = set()  # messages whose reader is gone, and they with it
         self._left: set[int] = set()  # segments whose worker has them no more
 
+    # -- orders ----------------------------------------------------------------------
+
     def give(self, segment: Segment, message: int | None = None, to: int = ROOT) -> int:
         """Return a free row of the segment's worker, which is now the segment's.
 
         With a message id, its sum is to be sent as that message, to whom is said.
         """
-        taken = self._taken()
-        first = segment.worker * self._places
+        worker = segment.worker
+        taken = {row for i, row in self._row.items() if self._worker(i) == worker}
+        taken |= {row for sender, row in self._busy if sender == worker}
+        first = self._seats[worker][1] * self._places
         own = range(first, first + self._places)
         free = next((row for row in own if row not in taken), None)
         if free is None:
-            free = self._rescue(segment.worker)
+            free = self._rescue(worker)
         self._segments[segment.id] = segment
         self._row[segment.id] = free
         if message is not None:
-            self.expect(message, segment.worker, (segment.id,), to)
+            self.expect(message, worker, (segment.id,), to)
         return free
 
     def expect(
         self, message: int, worker: int, segments: tuple[int, ...], to: int = ROOT
     ) -> None:
-        """Note that a worker was asked for a message of some sums.
-
-        Where another worker is to read them, their rows stay where they are.
-        """
+        """Note that a worker was asked for a message of some sums."""
         self._asked[message] = worker, frozenset(segments)
         if to != ROOT:
             self._to[message] = to
 
+    def gathered(
+        self, messages: Sequence[tuple[int, float]]
+    ) -> tuple[tuple[int, float], ...]:
+        """Return the (row, weight) pairs of messages that a worker is to add up.
+
+        The rows are of the worker's own host.
+        """
+        found: list[tuple[int, float]] = []
+        for message, weight in messages:
+            if message in self._inbox_row:
+                found.append((self._inbox_row[message][1], weight))
+            else:
+                found += [(row, weight) for row in self.rows_of(self._sent[message])]
+        return tuple(found)
+
+    # -- where a message goes --------------------------------------------------------
+
+    def is_asked(
+        self, worker: int, message: int, cuts: tuple[tuple[int, int], ...]
+    ) -> bool:
+        """Whether a worker was asked for a message of these segments."""
+        asked = worker, frozenset(id_ for id_, _ in cuts)
+        return self._asked.get(message) == asked
+
+    def reader(self, message: int) -> int | None:
+        """Return the worker that a message goes to, or the root; None: it is gone."""
+        return None if message in self._void else self._to.get(message, ROOT)
+
+    def is_heard(self, message: int) -> bool:
+        """Whether a message is where it was to go."""
+        return message in self._sent
+
+    def is_dropped(self, cuts: tuple[tuple[int, int], ...]) -> bool:
+        """Whether a message is of sums that its worker was told to forget."""
+        return any(id_ in self._left for id_, _ in cuts)
+
+    def host_of(self, worker: int) -> int:
+        """Return the host of a worker; that of the root is number 0."""
+        return ROOT_HOST if worker == ROOT else self._seats[worker][0]
+
+    def rows_of(self, cuts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+        """Return the rows of a message at its worker's host; it may be none."""
+        return tuple(self._row[id_] for id_, done in cuts if done > 0)
+
+    # -- what happens ----------------------------------------------------------------
+
     def sent(
         self, worker: int, message: int, cuts: tuple[tuple[int, int], ...]
     ) -> bool:
-        """Note a message: its rows do not change any more.
+        """Note that a message was heard: its sum does not change any more.
 
         Returns:
             False if its worker was not asked for it.
         """
-        if self._asked.get(message) != (worker, frozenset(id_ for id_, _ in cuts)):
+        if not self.is_asked(worker, message, cuts):
             return False
         if message not in self._void:
             self._sent.setdefault(message, cuts)
         return True
 
-    def gathered(
-        self, messages: Sequence[tuple[int, float]]
-    ) -> tuple[tuple[int, float], ...]:
-        """Return the (row, weight) pairs of messages that a worker is to add up."""
-        found: list[tuple[int, float]] = []
-        for message, weight in messages:
-            cuts = self._sent[message]
-            found += [(self._row[id_], weight) for id_, done in cuts if done > 0]
-        return tuple(found)
+    def leave(self, worker: int, cuts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+        """Return the rows of a message; they are being sent now.
+
+        A row that is being sent is not given out again, whatever becomes of its step.
+        """
+        rows = self.rows_of(cuts)
+        self._busy.update((worker, row) for row in rows)
+        return rows
+
+    def left(self, worker: int, rows: tuple[int, ...]) -> None:
+        """Note that rows are not being sent any more."""
+        self._busy.difference_update((worker, row) for row in rows)
+
+    def room(self, worker: int) -> int:
+        """Return a free row, at a worker's host, for what another host sends to it."""
+        host, _ = self._seats[worker]
+        taken = {*self._filling, *self._inbox_row.values()}
+        first = self._counts[host] * self._places
+        for row in range(first, first + self._inbox):
+            if (host, row) not in taken:
+                self._filling.add((host, row))
+                return row
+        problem = f"worker {worker} has no room left for what it is sent"
+        raise EngineFailed(problem, "to report this, with the trace")
+
+    def filled(self, worker: int, row: int) -> None:
+        """Note that nothing is on its way to a row of the inbox any more."""
+        self._filling.discard((self.host_of(worker), row))
+
+    def arrived(self, message: int, vectors: tuple[NDArray[Any], ...]) -> None:
+        """Note what has come to the root of a message; it may be nothing."""
+        self._vector[message] = vectors
+
+    def delivered(self, message: int, worker: int, row: int) -> None:
+        """Note where a worker's host has a message that another host has sent."""
+        self._inbox_row[message] = self.host_of(worker), row
 
     def forget(self, worker: int) -> None:
         """Free the rows of a worker that were not sent, and what was sent to it.
 
-        Whoever is there and has sent something to it still has that sum.
+        Other workers that have sent something to it still have those sums.
         """
         for message in [m for m, to in self._to.items() if to == worker]:
             del self._to[message]
             self._sent.pop(message, None)
+            self._inbox_row.pop(message, None)
             self._void.add(message)
         self._left.update(i for i, s in self._segments.items() if s.worker == worker)
-        kept = {id_ for cuts in self._sent.values() for id_, _ in cuts}
-        for id_ in self._left - kept:
+        for id_ in self._left - self._kept():
             self._row.pop(id_, None)
 
     def refuse(self, worker: int, cuts: tuple[tuple[int, int], ...]) -> None:
         """Free the rows of a message that will not be used, unless another holds them.
 
-        Whoever sent it has closed them and does not write to them any more.
+        The worker that sent it has closed them and does not write to them any more.
         """
-        kept = {id_ for sent in self._sent.values() for id_, _ in sent}
+        kept = self._kept()
         for id_, _ in cuts:
             segment = self._segments.get(id_)
             if segment is not None and segment.worker == worker and id_ not in kept:
                 self._row.pop(id_, None)
+                self._left.add(id_)
 
-    def _taken(self) -> set[int]:
-        return set(self._row.values())
+    def _kept(self) -> set[int]:
+        """Return the segments whose rows hold something that was heard."""
+        return {id_ for cuts in self._sent.values() for id_, _ in cuts}
+
+    def _worker(self, segment: int) -> int:
+        return self._segments[segment].worker
 
     def _rescue(self, worker: int) -> int:
-        """Copy the sums that a worker has sent, to have their rows back."""
-        freed = []
+        """Free rows whose sums were heard at the root, copied if they are only here."""
         read = {id_ for message in self._to for id_ in self._asked[message][1]}
-        for cuts in self._sent.values():
+        wanted = {
+            id_
+            for message, (_, segments) in self._asked.items()
+            if message not in self._sent and message not in self._void
+            for id_ in segments
+        }
+        is_here = self._seats[worker][0] == ROOT_HOST
+        freed = []
+        for message, cuts in self._sent.items():
             for id_, _ in cuts:
-                mine = self._segments[id_].worker == worker and id_ in self._row
-                if mine and id_ not in read:
-                    row = self._row.pop(id_)
+                row = self._row.get(id_)
+                if row is None or self._worker(id_) != worker or id_ in read:
+                    continue
+                is_free = is_here or (message in self._vector and id_ not in wanted)
+                if not is_free or (worker, row) in self._busy:
+                    continue
+                if is_here:
                     self._copy[id_] = self._memory.row(row).copy()
-                    freed.append(row)
+                del self._row[id_]
+                freed.append(row)
         if not freed:
             problem = f"worker {worker} has no room left for a sum in this step"
             raise EngineFailed(problem, "more open_segments")
         self.rescued += len(freed)
         return freed[0]
 
+    # -- adding up -------------------------------------------------------------------
+
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
         """Return the weighted sum of messages; it is overwritten by the next one.
 
-        Messages are added in the order of their lowest part: whoever sent them, the
-        same numbers are added in the same order.
+        Messages are added in the order of their lowest part: whichever workers sent
+        them, the same numbers are added in the same order.
         """
         rows: list[int | NDArray[Any]] = []
         factors: list[float] = []
         for _, message, weight in sorted(
             (self._lowest(message), message, weight) for message, weight in weights
         ):
-            for id_, done in self._sent[message]:
-                if done > 0:
-                    copied = self._copy.get(id_)
-                    rows.append(self._row[id_] if copied is None else copied)
-                    factors.append(weight)
+            terms = self._terms(message)
+            rows += terms
+            factors += [weight] * len(terms)
         table = self._memory.rows
         weighted_sum(table, rows, factors, self._total)
         arrays = [table[row] if isinstance(row, int) else row for row in rows]
@@ -190,25 +307,30 @@ class Rows:
         """
         if not messages:
             return ()
-        ordered = sorted(messages)
+        ordered, table = sorted(messages), self._memory.rows
         sums = [
-            [self._sum(id_)[:length] for id_, done in self._sent[message] if done > 0]
+            [
+                (table[term] if isinstance(term, int) else term)[:length]
+                for term in self._terms(message)
+            ]
             for message in ordered
         ]
-        return self._pairs(ordered, inner_products(sums, length))
-
-    def _pairs(
-        self, ordered: Sequence[int], table: NDArray[np.float64]
-    ) -> tuple[tuple[int, int, float], ...]:
+        products = inner_products(sums, length)
         return tuple(
-            (one, other, float(table[i, i + j]))
+            (one, other, float(products[i, i + j]))
             for i, one in enumerate(ordered)
             for j, other in enumerate(ordered[i:])
         )
 
-    def _sum(self, segment: int) -> NDArray[Any]:
-        copied = self._copy.get(segment)
-        return self._memory.row(self._row[segment]) if copied is None else copied
+    def _terms(self, message: int) -> list[int | NDArray[Any]]:
+        """Return what a message is the sum of: rows of the root's host, or vectors."""
+        if message in self._vector:
+            return [*self._vector[message]]
+        segments = [id_ for id_, done in self._sent[message] if done > 0]
+        return [
+            self._row[id_] if id_ not in self._copy else self._copy[id_]
+            for id_ in segments
+        ]
 
     def _lowest(self, message: int) -> int:
         parts = [

@@ -1,4 +1,4 @@
-"""Memory that the root and its workers share, and that nobody can leave behind.
+"""Memory that the root and its workers share, and that ends with them.
 
 On Linux it has no name at all: it is a file of the kernel's own (`memfd_create`), whose
 descriptor is handed to the workers, and it is gone with the last process that has it.
@@ -8,9 +8,6 @@ Elsewhere, or where a folder is asked for, it is a file that is unlinked as soon
 is open. Its space is reserved first, because a shared page for which there is no room
 kills its process with SIGBUS. What a root that was killed between those two calls has
 left is removed by the next one.
-
-Processes that were not handed a descriptor can reach memory of their own host, if they
-are told `where` it is (`nearby`). They can read it, and no more.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from codedgrad.engines.host.nearby import Where, open_there, where_is
 from codedgrad.errors import EngineFailed
 
 _NAME = re.compile(r"codedgrad-(\d+)-[0-9a-f]{16}")
@@ -78,37 +74,10 @@ class Shared:
         self._map = mmap.mmap(fd, size, access=access, offset=offset)
         return self
 
-    @classmethod
-    def reach(cls, where: Where | None) -> Shared | None:
-        """Return memory of another process, to read; None if it cannot be reached.
-
-        Example:
-            >>> memory = Shared(1 << 20)
-            >>> there = Shared.reach(memory.where)
-            >>> memory.array("float64", (10,))[:] = 3.0
-            >>> there.array("float64", (10,))[9]
-            np.float64(3.0)
-            >>> there.close(), memory.close()
-            (None, None)
-        """
-        fd = open_there(where, os.O_RDONLY)
-        if fd is None or where is None:
-            return None
-        try:
-            return cls.attach(fd, where.size, read_only=True)
-        except OSError:  # there are limits to what a process may map
-            os.close(fd)
-            return None
-
-    @property
-    def where(self) -> Where | None:
-        """Where it is, for other processes of this host; None: they cannot reach it."""
-        return where_is(self.fd)
-
     def array(
         self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0
     ) -> NDArray[np.generic]:
-        """Return a view of it. Its bytes are 0 until somebody writes them."""
+        """Return a view of it. Its bytes are 0 until a process writes them."""
         assert self._map is not None  # not closed
         count = int(np.prod(shape))
         return np.frombuffer(self._map, dtype, count, offset).reshape(shape)
@@ -198,7 +167,7 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, and alive
+        pass  # another user's, and alive
     return True
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -99,9 +100,24 @@ class Crashed(Struct, frozen=True, gc=False, tag=True, array_like=True):
 
 Said: TypeAlias = Ready | Told | Sent | Left | Fired | Crashed
 
+T = TypeVar("T")
+
+
+def checked(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Return a decoder that raises `ProtocolError` for bytes that it cannot decode."""
+
+    def decode_checked(frame: bytes) -> T:
+        try:
+            return decode(frame)
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"a frame that is none: {error}") from None
+
+    return decode_checked
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_gives = msgspec.msgpack.Decoder(list[Give]).decode
-decode_said = msgspec.msgpack.Decoder(list[Said]).decode
+decode_said = checked(msgspec.msgpack.Decoder(list[Said]).decode)
 
 
 class Channel:

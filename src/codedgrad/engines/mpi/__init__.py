@@ -1,1 +1,1 @@
-"""The MPI engine: `mpirun -n 9 python -m codedgrad.engines.mpi train.py`."""
+"""The MPI engine: one process of `mpirun` on every machine is its agent."""

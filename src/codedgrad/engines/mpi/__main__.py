@@ -1,4 +1,4 @@
-"""`mpirun -n 9 python -m codedgrad.engines.mpi train.py arguments`."""
+"""What `mpirun ... python -m codedgrad.engines.mpi train.py` runs; see `launch`."""
 
 from codedgrad.engines.mpi.launch import main
 

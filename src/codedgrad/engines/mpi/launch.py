@@ -1,8 +1,10 @@
-"""The launcher: `mpirun -n 9 python -m codedgrad.engines.mpi train.py arguments`.
+"""The launcher: `mpirun -n 4 --map-by node python -m codedgrad.engines.mpi train.py`.
 
-However the script ends, so do all processes, and mpirun's exit code is that of the
-script. mpirun ends the job by SIGTERM and, milliseconds later, by SIGKILL: there is
-time for a word, and for no more. Workers end when the process beside them is gone.
+MPI is asked for three things: to start the processes, to bring the root's invitation to
+the others, and to end together. However the script ends, so do all processes, and
+mpirun's exit code is that of the script. mpirun ends the job by SIGTERM and,
+milliseconds later, by SIGKILL: there is time for a word, and for no more. Workers end
+when the agent of their machine is gone.
 """
 
 from __future__ import annotations
@@ -11,40 +13,70 @@ import os
 import runpy
 import signal
 import sys
-import threading
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from codedgrad.engines.mpi.agent import RootLost, Server
-from codedgrad.engines.mpi.link import survives_loss
-from codedgrad.engines.mpi.world import World, begin
+from codedgrad.engines.mpi.engine import begin
 from codedgrad.engines.optional_libraries import extra
-from codedgrad.errors import EngineFailed
+from codedgrad.engines.remote.agent import Agent, Invitation, RootLost
+from codedgrad.engines.remote.handshake import RunKey
+from codedgrad.engines.remote.lobby import Lobby
+from codedgrad.engines.remote.world import World, end_with_launcher
+from codedgrad.errors import CodedgradError, EngineFailed
 
-_USAGE = (
-    "usage: mpirun -n PROCESSES python -m codedgrad.engines.mpi SCRIPT [ARGUMENT]..."
-)
 _ENDED = (
     "mpirun ends the job, as one of its processes is lost (it says which) or it was "
     'told to; a run that has a run_dir goes on from its last checkpoint: resume="auto"'
 )
+_MORTAL = (
+    "under this MPI, the loss of a host ends the job; with Open MPI 5, "
+    "`mpirun --with-ft ulfm` lets the others go on"
+)
+_HELP = """\
+usage: mpirun -n PROCESSES --map-by node --bind-to none \\
+         python -m codedgrad.engines.mpi \\
+         [--interface NAME] [--ports FIRST-LAST] SCRIPT [ARGUMENT]...
+
+Runs a script in the first process of an MPI job; on every other machine one process
+serves the runs that it starts with engine="mpi". -m MODULE runs a module instead.
+
+  --interface NAME     where processes listen for each other: eth1, or an address;
+                       all interfaces, if not given
+  --ports FIRST-LAST   at which ports; any, if not given
+
+example: mpirun -n 4 --map-by node --bind-to none \\
+           python -m codedgrad.engines.mpi train.py --epochs 3\
+"""
+_SURVIVES = "OMPI_MCA_mpi_ft_enable"  # set by mpirun for its processes
 _LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-_PATIENCE = 5.0  # seconds for MPI to end
+_PATIENCE = 30.0  # seconds for MPI to end
 _BAD_INPUT, _TERMINATED, _INTERRUPTED = 2, 143, 130
+
+
+def survives_loss() -> bool:
+    """Whether the processes that are left may go on when one is lost.
+
+    So it is with Open MPI 5 when mpirun was told `--with-ft ulfm`.
+    """
+    told = os.environ.get(_SURVIVES, "")
+    return told.lower() in ("1", "true", "yes", "on", "t", "y", "enabled")
 
 
 def main() -> NoReturn:
     """Run a script in the first process, and serve it in all others."""
     mpi = _started()
     comm = mpi.COMM_WORLD
-    root = comm.bcast((_place(), os.getpid()))
     if comm.Get_rank() == 0:
-        _be_root(mpi, begin(comm))
-    else:
-        _be_server(mpi, root[1] if root[0] and root[0] == _place() else None)
+        _be_root(mpi, comm)
+    told = comm.bcast(None)
+    if isinstance(told, int):  # there is nothing to serve; the root has said why
+        _finalize(mpi)
+        sys.exit(told)
+    _be_agent(mpi, comm, told)
 
 
 def _started() -> Any:
@@ -64,50 +96,111 @@ def _started() -> Any:
     return mpi
 
 
-def _place() -> str:
-    """Return where process numbers mean the same as here; empty: nobody knows."""
-    try:
-        host = Path("/proc/sys/kernel/random/boot_id").read_text()
-        return host + os.readlink("/proc/self/ns/pid")
-    except OSError:  # not Linux
-        return ""
-
-
 # -- the first process -----------------------------------------------------------------
 
 
-def _be_root(mpi: Any, world: World) -> NoReturn:
+def _be_root(mpi: Any, comm: Any) -> NoReturn:
+    options = _options(sys.argv[1:])
+    lobby = None
+    if options.script:
+        try:
+            lobby = Lobby(RunKey.draw(), options.interface, options.ports)
+        except CodedgradError as error:
+            _refuse(str(error))
+            options.code = _BAD_INPUT
+    if lobby is None:
+        comm.bcast(options.code)
+        _finalize(mpi)
+        sys.exit(options.code)
+    comm.bcast(lobby.invitation)
+    others = comm.Get_size() - 1
+    tasks = os.environ.get("SLURM_NTASKS", "1")
+    if not others and tasks != "1":
+        print(
+            f"warning: Slurm runs {tasks} tasks, each of them a job of MPI's that "
+            "trains by itself: Slurm and MPI have no PMIx in common",
+            file=sys.stderr,
+        )
+    world = World(lobby, others)
+    begin(world, _MORTAL if others and not survives_loss() else "")
+    is_ending = False
+
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
-        if not world.is_ending:
-            os.write(2, f"error: {_ENDED}\n".encode())  # now: it is killed next
-        world.is_ending = True
+        nonlocal is_ending
+        if not is_ending:
+            # If mpirun was killed no process reads this. An OSError from here could be
+            # taken for that of the system call which the signal has interrupted.
+            with suppress(OSError):
+                os.write(2, f"error: {_ENDED}\n".encode())  # now: it is killed next
+        is_ending = True
         raise SystemExit(_TERMINATED)
 
     signal.signal(signal.SIGTERM, terminate)
-    code = _run(sys.argv[1:])
+    if others:
+        end_with_launcher()
+    process = os.getpid()
+    code = _run(options.script)
     _flush()
-    if world.is_ending:
-        os._exit(_TERMINATED)
-    tidily = world.quit()
-    if not tidily:
-        _leave(mpi, world, code)
-    _finalize(mpi, code)
+    if is_ending or os.getpid() != process:  # a fork of the root's has no part in MPI
+        os._exit(_TERMINATED if is_ending else code)
+    with suppress(EngineFailed):  # those that are lost are told of next
+        world.gather()  # a script that ends at once is faster than they are
+    # MPI's own end may wait for ever for a process that is lost; under ULFM it need not
+    # be. Without ULFM an end without it counts as a failure.
+    if world.quit() and not survives_loss():
+        _finalize(mpi)
     sys.exit(code)
 
 
+@dataclass(slots=True)
+class _Options:
+    """What the launcher was told; without a script, there is an exit code only."""
+
+    interface: str | None = None
+    ports: str | None = None
+    script: list[str] = field(default_factory=list)
+    code: int = 0
+
+
+def _options(words: list[str]) -> _Options:
+    options, rest = _Options(), list(words)
+    while rest and rest[0] in ("--interface", "--ports"):
+        name, value, *rest = [*rest, ""] if len(rest) == 1 else rest
+        if not value:
+            _refuse(f"{name}: a value is missing")
+            return _Options(code=_BAD_INPUT)
+        setattr(options, name.removeprefix("--"), value)
+    if rest and rest[0] in ("-h", "--help"):
+        print(_HELP)
+        return _Options()
+    if not rest:
+        print(_HELP, file=sys.stderr)
+        return _Options(code=_BAD_INPUT)
+    if rest[0].startswith("-") and rest[0] != "-m":
+        _refuse(f"{rest[0]} is no option; try --help")
+        return _Options(code=_BAD_INPUT)
+    options.script = rest
+    return options
+
+
 def _run(arguments: list[str]) -> int:
-    """Run a script as Python would; return its exit code."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_USAGE, file=sys.stdout if arguments else sys.stderr)
-        return 0 if arguments else _BAD_INPUT
+    """Run a script, or `-m` and a module, as Python would; return its exit code."""
     script = Path(arguments[0])
-    if not script.exists() or (script.is_dir() and not _has_main(script)):
+    if arguments[0] == "-m":
+        if len(arguments) == 1:
+            _refuse("-m: the name of a module is missing")
+            return _BAD_INPUT
+    elif not script.exists() or (script.is_dir() and not _has_main(script)):
         _refuse(f"there is no script {script}; try a path from {Path.cwd()}")
         return _BAD_INPUT
-    sys.argv[:] = arguments
-    sys.path[0] = str(script.resolve().parent)
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
+        if arguments[0] == "-m":
+            sys.argv[:] = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv[:] = arguments
+            sys.path[0] = str(script.resolve().parent)
+            runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as end:
         return _code(end)
     except EngineFailed as error:
@@ -142,46 +235,34 @@ def _print_traceback(script: str) -> None:
     traceback.print_exception(kind, error, inside)  # none: it cannot be compiled
 
 
-def _leave(mpi: Any, world: World, code: int) -> NoReturn:
-    """End without the others, because some of them cannot end tidily any more."""
-    _flush()
-    if world.stuck:
-        who = sorted(world.stuck)
-        _refuse(f"processes {who} of MPI do not answer; the job is aborted")
-        _soon(code or 1)
-        mpi.COMM_WORLD.Abort(code or 1)
-    os._exit(code)
-
-
 # -- the others ------------------------------------------------------------------------
 
 
-def _be_server(mpi: Any, root: int | None) -> NoReturn:
+def _be_agent(mpi: Any, comm: Any, invitation: Invitation) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the root will say what follows
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # mpirun forwards it to all processes
-    server = Server(mpi.COMM_WORLD, root)
     try:
-        tidily = server.serve()
+        Agent(invitation, comm.Get_rank(), ends_with_parent=True).serve()
     except RootLost:
-        server.close()
+        _flush()
         os._exit(1)
+    except CodedgradError as error:  # such as an interface that is not there
+        _refuse(str(error))
+        _fail(mpi)
     except BaseException:
         traceback.print_exc()
         _flush()
-        server.close()
         _fail(mpi)
-    server.close()
-    if not tidily:
-        os._exit(0)
-    _finalize(mpi, 0)
+    if not survives_loss():
+        _finalize(mpi)
     sys.exit(0)
 
 
 def _fail(mpi: Any) -> NoReturn:
-    """End this process so that others notice, and the job if it must be."""
+    """End this process so that mpirun notices."""
     if survives_loss():  # which takes note of signals only
         os.kill(os.getpid(), signal.SIGKILL)
-    _soon(1)
+    _limit()
     mpi.COMM_WORLD.Abort(1)
     os._exit(1)
 
@@ -189,19 +270,20 @@ def _fail(mpi: Any) -> NoReturn:
 # -- the end ---------------------------------------------------------------------------
 
 
-def _finalize(mpi: Any, code: int) -> None:
+def _finalize(mpi: Any) -> None:
     _flush()
-    timer = _soon(code)
+    _limit()
     mpi.Finalize()
-    timer.cancel()
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
-def _soon(code: int) -> threading.Timer:
-    """End this process, whatever it is waiting for, in a while."""
-    timer = threading.Timer(_PATIENCE, os._exit, [code])
-    timer.daemon = True
-    timer.start()
-    return timer
+def _limit() -> None:
+    """Let this process be killed if MPI does not come back in time.
+
+    No thread could do so: mpi4py holds the interpreter's lock meanwhile.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
 
 
 def _flush() -> None:

@@ -1,1 +1,1 @@
-"""The Ray engine: an actor for every worker."""
+"""The Ray engine: an actor on every node, as the agent of a host."""

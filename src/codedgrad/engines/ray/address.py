@@ -38,7 +38,7 @@ def is_address(text: str) -> bool:
 
 
 def knock(address: str) -> str:
-    """Return why nobody can be at an address; empty: somebody may be.
+    """Return why an address cannot be reached; empty: Ray may try it.
 
     Ray itself would wait for minutes.
     """

@@ -1,9 +1,10 @@
 """Finding a Ray cluster, or starting one of this machine, and letting go of it.
 
 A cluster of our own listens on this machine's loopback alone, has its files in a folder
-that nobody else may enter, and ends with us. One that was there before is joined and
+that no other user may enter, and ends with us. One that was there before is joined and
 left as it was; a connection that the user has made is used and not closed. Signals stay
-with whoever had them: Ray takes SIGTERM for itself, and ends the process where it is.
+with the handlers they had: Ray takes SIGTERM for itself, and ends the process where it
+is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -24,8 +26,7 @@ from typing import Any
 from codedgrad.engines.ask_process import ask
 from codedgrad.engines.optional_libraries import extra
 from codedgrad.engines.ray.address import JOIN, is_refused, knock, to_try
-from codedgrad.engines.ray.guard import Guard
-from codedgrad.errors import EngineFailed, InvalidOptions
+from codedgrad.errors import EngineFailed
 
 _log = logging.getLogger("codedgrad")
 _LOOPBACK = "127.0.0.1"
@@ -33,26 +34,6 @@ _SYSTEM = {"worker_niceness": 0, "agent_register_timeout_ms": 60_000}
 _ANSWER = 20.0  # seconds for a cluster to answer, most of it to import Ray
 _LONGEST = 22  # characters of a folder's name that leave room for Ray's sockets
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-def options(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Return what a worker is given, as Ray's options say it.
-
-    Example:
-        >>> options({"CPU": 2, "disk": 1})
-        {'num_cpus': 2, 'resources': {'disk': 1}}
-    """
-    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    told: dict[str, Any] = {}
-    for name, amount in resources.items():
-        if not amount >= 0:
-            problem = f"{name} is {amount!r}"
-            raise InvalidOptions("resources_per_worker", problem, "0 or more")
-        if name in names:
-            told[names[name]] = amount
-        else:
-            told.setdefault("resources", {})[name] = amount
-    return {"num_cpus": 0, **told} if "CPU" not in resources else told
 
 
 class Cluster:
@@ -73,7 +54,7 @@ class Cluster:
     ) -> None:
         self.ray = ray = extra("ray")
         self.is_users = bool(ray.is_initialized())
-        self._guard: Guard | None = None
+        self._folder = ""  # of a cluster of our own
         environment = dict(runtime_env) if runtime_env else None
         where = address or os.environ.get("RAY_ADDRESS") or "local"
         if ray.util.client.ray.is_connected() or where.startswith("ray://"):
@@ -104,10 +85,11 @@ class Cluster:
             )
 
     def _start(self, cpus: float, runtime_env: dict[str, Any] | None) -> None:
+        # For us alone: Ray opens its own folder to everybody. Its sockets are in there,
+        # and their paths must be short.
         usual = tempfile.gettempdir()
         parent = usual if len(usual) <= _LONGEST else "/tmp"
-        folder = tempfile.mkdtemp(prefix="codedgrad-", dir=parent)  # for us alone
-        self._guard = Guard(folder)
+        self._folder = tempfile.mkdtemp(prefix="codedgrad-", dir=parent)
         with _of_this_machine(), _quietly():
             self._init(
                 "a Ray cluster of this machine cannot be started",
@@ -118,7 +100,7 @@ class Cluster:
                 logging_level=logging.ERROR,
                 runtime_env=runtime_env,
                 _node_ip_address=_LOOPBACK,
-                _temp_dir=f"{folder}/r",  # which Ray opens to everybody
+                _temp_dir=f"{self._folder}/r",
                 _system_config=_SYSTEM,
             )
 
@@ -159,7 +141,7 @@ class Cluster:
     def check_room(self, workers: int, resources: Mapping[str, float]) -> None:
         """Raise unless so many workers with so much each fit into the cluster."""
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        room = sum(_fitting(node["Resources"], resources) for node in nodes)
+        room = sum(self.capacities(resources))
         if room < workers:
             each = ", ".join(f"{amount:g} {name}" for name, amount in resources.items())
             has = json.dumps({k: self._total(k, nodes) for k in resources})
@@ -168,6 +150,11 @@ class Cluster:
                 f"room for {room:g} (hosts: {len(nodes)}, all in all {has})"
             )
             raise EngineFailed(problem, "fewer workers, or less resources_per_worker")
+
+    def capacities(self, resources: Mapping[str, float]) -> list[float]:
+        """Return how many workers with so much each fit on each node."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        return [_fitting(node["Resources"], resources) for node in nodes]
 
     def _total(self, name: str, nodes: list[dict[str, Any]]) -> float:
         return float(sum(node["Resources"].get(name, 0.0) for node in nodes))
@@ -178,16 +165,16 @@ class Cluster:
             return
         with _quietly():
             self.ray.shutdown()
-        if self._guard is not None:
-            self._guard.dismiss()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _fitting(has: Mapping[str, float], needs: Mapping[str, float]) -> float:
     """Return how many workers fit on a host."""
-    return min(
-        (has.get(k, 0.0) // amount for k, amount in needs.items() if amount),
-        default=math.inf,
-    )
+    wanted = {name: amount for name, amount in needs.items() if amount}
+    if not wanted:  # then by cores: the workers will use some
+        return max(1.0, has.get("CPU", 0.0))
+    return min(has.get(name, 0.0) // amount for name, amount in wanted.items())
 
 
 @contextmanager
@@ -218,7 +205,7 @@ def _of_this_machine() -> Iterator[None]:
 
 @contextmanager
 def _signals_as_they_are() -> Iterator[None]:
-    """Give signals back to whoever had them; in the main thread, where Ray takes them.
+    """Restore the signal handlers, which Ray replaces if this is the main thread.
 
     In between they are Ray's: it ends what it has begun to start.
     """

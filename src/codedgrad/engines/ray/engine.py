@@ -1,234 +1,144 @@
-"""The Ray engine: an actor for every worker, wherever a Ray cluster has room.
+"""The Ray engine: one actor a node, as the agent of a host.
 
-Ray places the actors, starts them again where they or their hosts are lost, and moves
-the vectors. An actor is no more than an agent; its worker is a process of its own, as
-it is on one machine: a method that runs in an actor cannot be interrupted.
-
-```text
-  root                              actor i, four threads
-  send, deliver -- take(n, items) -> control    in the order of n
-  poll <--------- stream of frames - hear
-  fetch -- send(rows) -> a reference that the root pulls
-  carry -- send(rows) -> a reference - fill(row) at another actor
-```
+Ray sets resources aside, starts the actors, and starts them again where they or their
+nodes are lost. Everything else goes over the connections that the actors make to the
+root (`remote`). An actor is no more than an agent: its workers are processes of their
+own, as they are on one machine, because a method that runs in an actor cannot be
+interrupted.
 """
 
 from __future__ import annotations
 
-import heapq
-import logging
+import math
 import os
-import queue
-import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from codedgrad.engines.host.changed_stretches import Stretches, pack
 from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS
 from codedgrad.engines.preemption_notices import PreemptionNotice
-from codedgrad.engines.ray.actor import GROUPS, Box, Host, Item, Met
-from codedgrad.engines.ray.cluster import Cluster, options
+from codedgrad.engines.ray.actor import HostActor
+from codedgrad.engines.ray.cluster import Cluster
 from codedgrad.engines.ray.drains import Drains
 from codedgrad.engines.remote.engine import Remote
-from codedgrad.engines.remote.transport import (
-    Carried,
-    Fetched,
-    Joined,
-    Lost,
-    Notice,
-    Spoke,
-)
-from codedgrad.errors import EngineFailed
+from codedgrad.engines.remote.handshake import RunKey
+from codedgrad.engines.remote.launcher import Share, shared_out
+from codedgrad.engines.remote.lobby import Lobby
+from codedgrad.errors import EngineFailed, InvalidOptions
 
-_log = logging.getLogger("codedgrad")
-_SMALL = 60_000  # bytes that travel with a call; Ray's own limit is 100 kB a call
-_STREAM = 10_000  # frames in a stream, of which Ray remembers each
-_POLITE = 2.0  # seconds for actors to end by themselves
-_SHORT = 10.0  # seconds: a life that ended sooner makes the next one wait
-_FIRST, _LONGEST = 0.1, 30.0  # seconds of back-off
-
-_Happening: TypeAlias = Callable[[], list[Notice]]
+_NOTHING = {"CPU": 0.001}  # Ray sets no bundle aside that asks for nothing
+_ROOM = 60.0  # seconds for Ray to set resources aside
+_CALL = 120.0  # seconds for an actor to reach the root
 
 
-class _Seat:
-    """An actor, as the root sees it.
-
-    Attributes:
-        life: The number it has given itself; 0 while it is not there.
-        node: The id of the Ray node it is on.
-    """
-
-    def __init__(self, actor: Any) -> None:
-        self.actor = actor
-        self.life = 0
-        self.pid = 0
-        self.node = ""
-        self.sent = 0
-        self.waiting: list[Item] = []  # parameters for what is sent next
-        self.has_joined = False
-        self.born = 0.0
-        self.failures = 0
-
-    def begin(self, met: Met) -> None:
-        self.life, self.pid, self.node, _ = met
-        self.sent, self.waiting = 0, []
-        self.has_joined, self.born = True, time.monotonic()
-
-    def end(self) -> float:
-        """End a life; return the seconds until the next one may begin."""
-        short = self.life == 0 or time.monotonic() - self.born < _SHORT
-        self.life = self.pid = 0
-        self.failures = self.failures + 1 if short else 1
-        if self.failures < 2:
-            return 0.0
-        return min(_LONGEST, _FIRST * 2.0 ** (self.failures - 2))
-
-
-class RayTransport:
-    """Reaches agents that are Ray actors; see `Ray` for the arguments."""
+class RayLauncher:
+    """Starts an actor on every node that has workers; see `Ray` for the arguments."""
 
     name = "ray"
-    restarts = True
 
     def __init__(
         self,
-        address: str | None = None,
-        resources: Mapping[str, float] | None = None,
-        runtime_env: Mapping[str, Any] | None = None,
+        address: str | None,
+        resources: Mapping[str, float] | None,
+        runtime_env: Mapping[str, Any] | None,
+        workers_per_host: int | None,
+        root_is_agent: bool,
+        interface: str | None,
+        ports: str | tuple[int, int] | None,
     ) -> None:
         self._address = address
         self._resources = {"CPU": 1.0} if resources is None else dict(resources)
-        self._options = options(self._resources)
+        for name, amount in self._resources.items():
+            if not amount >= 0:
+                problem = f"{name} is {amount!r}"
+                raise InvalidOptions("resources_per_worker", problem, "0 or more")
+        if workers_per_host is not None and workers_per_host < 1:
+            problem = f"is {workers_per_host!r}"
+            raise InvalidOptions("workers_per_host", problem, "1 or more")
         self._runtime_env = runtime_env
+        self._workers_per_host = workers_per_host
+        # Only Ray can show a process its GPUs, or prepare its environment.
+        own = runtime_env is None and not self._resources.get("GPU")
+        self._root_is_agent = root_is_agent and own
+        self._interface, self._ports = interface, ports
+        self._owner = os.getpid()
         self._cluster: Cluster | None = None
         self._drains: Drains | None = None
-        self._seats: list[_Seat] = []
-        self._listeners: list[threading.Thread] = []
-        self._happened: queue.SimpleQueue[_Happening] = queue.SimpleQueue()
-        self._agenda: list[tuple[float, int]] = []  # (when, agent) to meet again
-        self._owner = os.getpid()
+        self._group: Any = None
+        self._actors: dict[int, Any] = {}
+        self._starting: dict[Any, int] = {}  # by reference, actors not there yet
+        self._since: dict[int, float] = {}  # when each actor was there
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The process id of every actor; 0 for one that is not there."""
-        return tuple(seat.pid for seat in self._seats)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The id of the Ray node of every actor; empty for one that is not there."""
-        return tuple(seat.node if seat.life else "" for seat in self._seats)
-
-    # -- what `Remote` calls ---------------------------------------------------------
-
-    def open(self, setup: bytes, agents: int) -> None:
+    def open(self, workers: int) -> list[Share]:
         """Reach a cluster and ask it for actors."""
-        cpus = agents * self._resources.get("CPU", 0.0)
-        self._cluster = Cluster(self._address, cpus, self._runtime_env)
-        try:
-            self._cluster.check_room(agents, self._resources)
-            self._ray = ray = self._cluster.ray
-            self._setup: Box = [ray.put(np.frombuffer(setup, dtype=np.uint8))]
-            how = dict(
-                self._options,
-                max_restarts=-1,
-                max_task_retries=0,
-                scheduling_strategy="SPREAD",
-                concurrency_groups=GROUPS,
-                enable_task_events=False,
-            )
-            if self._runtime_env and self._cluster.is_users:
-                how["runtime_env"] = dict(self._runtime_env)
-            actors = ray.remote(**how)(Host)
-            self._seats = [_Seat(actors.remote(number)) for number in range(agents)]
-            for number in range(agents):
-                self._meet(number)
-            self._drains = Drains(ray, lambda: self.nodes)
-        except BaseException:
-            self.close()
-            raise
+        cluster = self._reach(workers)
+        self._ray = ray = cluster.ray
+        cluster.check_room(workers, self._resources)
+        counts = self._counts(workers)
+        nodes = self._set_aside(counts)
+        here = ray.get_runtime_context().get_node_id()
+        self.lobby = Lobby(
+            RunKey.draw(), self._interface or self._usual_interface(nodes), self._ports
+        )
+        shares: list[Share] = []
+        # The root's node first: Ray may put the bundles on other nodes in the next run,
+        # and the root's host should have the same workers in both.
+        bundles = range(len(nodes))
+        for bundle in sorted(bundles, key=lambda bundle: nodes[bundle] != here):
+            count = counts[bundle]
+            cores = count * self._resources.get("CPU", 0.0) or 1.0
+            if nodes[bundle] == here and self._root_is_agent and not shares:
+                shares.append(Share(None, count, cores))
+            else:
+                number = len(self._actors) + 1  # as hosts are numbered in the log
+                self._start(number, bundle, count, cores)
+                shares.append(Share(number, count, cores))
+        self._drains = Drains(ray, self._nodes)
+        return shares
+
+    def machines(self) -> int:
+        """Return how many nodes have room for a worker."""
+        capacities = self._reach(1).capacities(self._resources)
+        return sum(capacity >= 1 for capacity in capacities)
+
+    def _reach(self, workers: int) -> Cluster:
+        if self._cluster is None:
+            cpus = workers * self._resources.get("CPU", 0.0)
+            self._cluster = Cluster(self._address, cpus, self._runtime_env)
+        return self._cluster
+
+    def check(self) -> None:
+        """Raise if Ray could not start an actor, or one does not reach the root."""
+        for ref, number in list(self._starting.items()):
+            ready, _ = self._ray.wait([ref], timeout=0)
+            if not ready:
+                continue
+            del self._starting[ref]
+            self._since[number] = time.monotonic()
+            try:
+                self._ray.get(ref)
+            except Exception as error:  # of many kinds
+                problem = (
+                    f"the actor of host {number} cannot be started: {_line(error)}"
+                )
+                advice = (
+                    "looking at Ray's logs; codedgrad must be installed on all nodes"
+                )
+                raise EngineFailed(problem, advice) from None
+        now = time.monotonic()
+        for number, since in self._since.items():
+            if now - since > _CALL and number not in self.lobby.links:
+                door = self.lobby.invitation
+                problem = (
+                    f"host {number} is there, and has not reached the root at "
+                    f"{' or '.join(door.addresses)} port {door.port} for {_CALL:g} s"
+                )
+                advice = "interface=, for an address that it can reach, or a firewall"
+                raise EngineFailed(problem, advice)
 
     def notices(self) -> list[PreemptionNotice]:
-        """Return which hosts of the run Ray has begun to drain since the last call."""
+        """Return which nodes of the run Ray has begun to drain since the last call."""
         return [] if self._drains is None else self._drains.notices()
-
-    def send(self, agent: int, frame: bytes) -> None:
-        """Let an agent `take` a frame."""
-        seat = self._seats[agent]
-        if not seat.life:
-            return  # its loss was handed out, or is about to be
-        items, seat.waiting = [*seat.waiting, frame], []
-        take = seat.actor.take.options(concurrency_group="control", num_returns=0)
-        take.remote(seat.life, seat.sent, items)
-        seat.sent += 1
-
-    def publish(self, parameters: NDArray[Any]) -> None:
-        """Note the parameters of a new step."""
-        self._parameters = parameters
-        self._boxes: dict[Stretches, Box] = {}
-
-    def deliver(self, agent: int, slot: int, stretches: Stretches) -> None:
-        """Copy stretches of what was published to an agent, with the next frame.
-
-        Agents mostly lack the same stretches, so those are put once for all of them.
-        """
-        if stretches not in self._boxes:
-            self._boxes[stretches] = self._boxed(stretches)
-        self._seats[agent].waiting.append((slot, stretches, self._boxes[stretches]))
-
-    def _boxed(self, stretches: Stretches) -> Box:
-        if stretches == ((0, len(self._parameters)),):
-            packed = self._parameters
-        else:
-            size = sum(end - start for start, end in stretches)
-            packed = np.empty(size, self._parameters.dtype)
-            pack(self._parameters, stretches, packed)
-        is_small = packed.nbytes <= _SMALL
-        return packed.copy() if is_small else [self._ray.put(packed)]
-
-    def alert(self, agent: int) -> None:
-        """Do nothing: an actor hears at once."""
-
-    def fetch(self, agent: int, key: int, rows: tuple[int, ...]) -> None:
-        """Bring `sum(rows)` of an agent to the root: `Fetched`, with this key."""
-        life = self._seats[agent].life
-        came = partial(self._came, agent, life, key)
-        self._when_done(self._sum(agent, rows), came)
-
-    def carry(
-        self, agent: int, key: int, rows: tuple[int, ...], to: int, row: int
-    ) -> None:
-        """Bring `sum(rows)` of an agent to a row of another: `Carried`."""
-        seat, other = self._seats[agent], self._seats[to]
-        box = [self._sum(agent, rows)]
-        fill = other.actor.fill.options(concurrency_group="fill")
-        moved = partial(self._moved, (agent, seat.life), (to, other.life), key)
-        self._when_done(fill.remote(other.life, row, box), moved)
-
-    def poll(self, timeout: float) -> list[Notice]:
-        """Return what has happened; waits up to `timeout` seconds for something.
-
-        Ends with the end or the beginning of a life, so that what is sent in answer
-        to an earlier notice is not sent to a later life.
-        """
-        if self._agenda:
-            timeout = min(timeout, self._agenda[0][0] - time.monotonic())
-        notices: list[Notice] = []
-        try:
-            # Actors report by one stream each. Polling the references of all sums by
-            # `ray.wait` would look at n of them for every event.
-            notices += self._happened.get(timeout=max(0.0, timeout))()
-            while not (notices and isinstance(notices[-1], Joined | Lost)):
-                notices += self._happened.get_nowait()()
-        except queue.Empty:
-            pass
-        while self._agenda and self._agenda[0][0] <= time.monotonic():
-            self._meet(heapq.heappop(self._agenda)[1])
-        return notices
 
     def close(self) -> None:
         """End all actors, and the cluster if it is ours."""
@@ -237,127 +147,79 @@ class RayTransport:
         cluster, self._cluster = self._cluster, None
         if self._drains is not None:
             self._drains.close()
+        if hasattr(self, "lobby"):
+            self.lobby.close()
         if cluster.ray.is_initialized():
-            self._end_actors(cluster.ray)
-        self._seats.clear()
+            for actor in self._actors.values():
+                cluster.ray.kill(actor)
+            if self._group is not None:
+                cluster.ray.util.remove_placement_group(self._group)
         cluster.close()
 
-    def _end_actors(self, ray: Any) -> None:
-        leaving = [
-            seat.actor.leave.options(concurrency_group="control").remote()
-            for seat in self._seats
-            if seat.life
+    def _counts(self, workers: int) -> list[int]:
+        """Return how many workers each host has."""
+        each = self._workers_per_host
+        if each is not None:
+            hosts = math.ceil(workers / each)
+            return [min(each, workers - number * each) for number in range(hosts)]
+        assert self._cluster is not None  # it is open
+        capacities = self._cluster.capacities(self._resources)
+        return [count for count in shared_out(workers, capacities) if count]
+
+    def _set_aside(self, counts: list[int]) -> list[str]:
+        """Let Ray set resources aside; return on which nodes, by host."""
+        util = self._ray.util
+        bundles = [
+            {name: count * each for name, each in self._resources.items() if each}
+            or _NOTHING
+            for count in counts
         ]
-        if leaving:
-            ray.wait(leaving, num_returns=len(leaving), timeout=_POLITE)
-        for seat in self._seats:
-            ray.kill(seat.actor)
-        for listener in self._listeners:
-            listener.join(_POLITE)
+        self._group = util.placement_group(bundles, strategy="SPREAD")
+        if not self._group.wait(_ROOM):
+            problem = f"Ray has not set {bundles} aside within {_ROOM:g} s"
+            raise EngineFailed(problem, "`ray status`: others may be using the cluster")
+        return self._nodes()
 
-    # -- calls -----------------------------------------------------------------------
+    def _nodes(self) -> list[str]:
+        """Return the node of every host, as Ray has placed them now."""
+        table = self._ray.util.placement_group_table(self._group)
+        nodes = table["bundles_to_node_id"]
+        return [nodes[index] for index in sorted(nodes)]
 
-    def _sum(self, agent: int, rows: tuple[int, ...]) -> Any:
-        seat = self._seats[agent]
-        send = seat.actor.send.options(concurrency_group="send")
-        return send.remote(seat.life, rows)
+    def _usual_interface(self, nodes: list[str]) -> str | None:
+        """Return the address that Ray uses for this node; the loopback on one node."""
+        here = self._ray.get_runtime_context().get_node_id()
+        if all(node == here for node in nodes):
+            return "127.0.0.1"
+        return str(self._ray.util.get_node_ip_address())
 
-    def _when_done(self, ref: Any, then: Callable[[Any], list[Notice]]) -> None:
-        """Let `poll` hear of a call's result, or of the exception it ended with."""
-        happened = self._happened
-
-        def done(value: Any) -> None:
-            nonlocal ref  # Ray ends the process if nobody has it until now
-            ref = None
-            happened.put(partial(then, value))
-
-        ref._on_completed(done)
-
-    def _meet(self, agent: int) -> None:
-        """Ask an actor to begin a life, as soon as there is one."""
-        meet = self._seats[agent].actor.meet
-        again = meet.options(concurrency_group="control", max_task_retries=-1)
-        self._when_done(again.remote(self._setup), partial(self._met, agent))
-
-    def _listen(self, agent: int, life: int) -> None:
-        """Hand on what an actor says until the end of its life."""
-        hear = self._seats[agent].actor.hear.options(
-            concurrency_group="hear", num_returns="streaming"
+    def _start(self, number: int, bundle: int, count: int, cores: float) -> None:
+        strategies = self._ray.util.scheduling_strategies
+        how: dict[str, Any] = dict(
+            num_cpus=0,
+            num_gpus=count * self._resources.get("GPU", 0.0),
+            max_restarts=-1,
+            max_task_retries=-1,
+            enable_task_events=False,
+            scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=bundle
+            ),
         )
-        get, happened = self._ray.get, self._happened
-        reason = "it has ended"
-        try:
-            is_over = False
-            while not is_over:
-                is_over = True
-                for number, ref in enumerate(hear.remote(life, _STREAM), 1):
-                    happened.put(partial(self._spoke, agent, life, get(ref)))
-                    is_over = number < _STREAM  # else only the stream is
-        except Exception as error:  # of many kinds: whatever it is, it is not heard
-            reason = _first_line(error)
-        happened.put(partial(self._lost, agent, life, reason))
-
-    # -- what happens, in the root's own thread --------------------------------------
-
-    def _met(self, agent: int, met: Met | Exception) -> list[Notice]:
-        seat = self._seats[agent]
-        if isinstance(met, Exception):
-            self._not_met(agent, seat, met)
-            return []
-        seat.begin(met)
-        listener = threading.Thread(
-            target=self._listen, args=(agent, seat.life), daemon=True
+        if self._runtime_env and self._cluster is not None and self._cluster.is_users:
+            how["runtime_env"] = dict(self._runtime_env)
+        divides = bool(self._resources.get("GPU"))
+        actor = self._ray.remote(**how)(HostActor).remote(
+            self.lobby.invitation, number, cores, divides
         )
-        listener.start()
-        self._listeners = [one for one in self._listeners if one.is_alive()]
-        self._listeners.append(listener)
-        return [Joined(agent, met[-1])]
-
-    def _not_met(self, agent: int, seat: _Seat, error: Exception) -> None:
-        errors = self._ray.exceptions
-        is_over = isinstance(error, errors.ActorDiedError)
-        why = _first_line(error)
-        if is_over or not seat.has_joined:
-            problem = f"worker {agent} cannot be set up: {why}"
-            advice = "looking at Ray's logs; codedgrad must be installed on all hosts"
-            raise EngineFailed(problem, advice)
-        _log.warning("worker %d cannot be set up again yet: %s", agent, why)
-        self._meet_later(agent)
-
-    def _meet_later(self, agent: int) -> None:
-        when = time.monotonic() + self._seats[agent].end()
-        heapq.heappush(self._agenda, (when, agent))
-
-    def _lost(self, agent: int, life: int, reason: str) -> list[Notice]:
-        if self._seats[agent].life != life:
-            return []
-        self._meet_later(agent)
-        return [Lost(agent, reason)]
-
-    def _spoke(self, agent: int, life: int, frame: bytes) -> list[Notice]:
-        return [Spoke(agent, frame)] if self._seats[agent].life == life else []
-
-    def _came(self, agent: int, life: int, key: int, value: Any) -> list[Notice]:
-        if self._seats[agent].life != life:
-            return []
-        if isinstance(value, Exception):
-            return [Fetched(agent, key, None)]
-        return [Fetched(agent, key, value)]
-
-    def _moved(
-        self, source: tuple[int, int], target: tuple[int, int], key: int, value: Any
-    ) -> list[Notice]:
-        for agent, life in (source, target):
-            if self._seats[agent].life != life:
-                return []
-        return [Carried(source[0], key, target[0], value is True)]
+        self._actors[number] = actor
+        self._starting[actor.pid.remote()] = number
 
 
 class Ray(Remote):
     """Workers on a Ray cluster.
 
-    Ray itself is trusted: whoever may send it tasks may run anything. Its clusters want
-    a token since version 2.59; keep it on, and their ports inside.
+    Ray itself is trusted: a process that may send it tasks may run anything. Its
+    clusters want a token since version 2.59; keep it on, and their ports inside.
 
     Args:
         address: `HOST:PORT` of a cluster, `auto` for the one this machine belongs to;
@@ -365,12 +227,19 @@ class Ray(Remote):
             what `RAY_ADDRESS` says, or else `local`. If the script has called
             `ray.init`, that connection is used, and kept, whatever is said here.
         resources_per_worker: What Ray is to set aside for each, one `CPU` by default.
-            With a `GPU` Ray shows a worker its own alone; that is not tested.
+            With a `GPU` every worker sees its own alone; that is not tested.
+        workers_per_host: Workers of every host; None: they are shared out by what the
+            nodes have of these resources.
+        root_is_agent: Whether the root's process is the agent of its node, whose
+            workers it then shares memory with; False: an actor, as on other nodes. So
+            it is with GPUs and with a `runtime_env`, too.
         runtime_env: What Ray is to prepare for workers, as `ray.init` takes it.
+        interface: Where root and agents listen: the name of an interface, or an address
+            of this machine; None: the address that Ray has for it.
+        ports: At which: `"FIRST-LAST"` or (first, last); None: any.
         open_segments: Sums that a worker may hold in a step.
         preload: Modules that workers will import anyway.
-        share_memory: Whether workers on the root's own host share its memory, so that
-            nothing need be sent between them; False: all is sent, as between hosts.
+        threads: That every worker computes with; `"auto"`: as many as it has of `CPU`.
 
     Example:
         >>> Ray(address="head:6379", resources_per_worker={"CPU": 2}).name
@@ -384,35 +253,30 @@ class Ray(Remote):
         address: str | None = None,
         *,
         resources_per_worker: Mapping[str, float] | None = None,
+        workers_per_host: int | None = None,
+        root_is_agent: bool = True,
         runtime_env: Mapping[str, Any] | None = None,
+        interface: str | None = None,
+        ports: str | tuple[int, int] | None = None,
         open_segments: int = OPEN_SEGMENTS,
         preload: tuple[str, ...] = (),
-        share_memory: bool = True,
+        threads: int | str = "auto",
     ) -> None:
-        self._reach = RayTransport(address, resources_per_worker, runtime_env)
+        launcher = RayLauncher(
+            address,
+            resources_per_worker,
+            runtime_env,
+            workers_per_host,
+            root_is_agent,
+            interface,
+            ports,
+        )
         super().__init__(
-            self._reach,
-            open_segments=open_segments,
-            preload=preload,
-            share_memory=share_memory,
+            launcher, open_segments=open_segments, preload=preload, threads=threads
         )
 
-    @property
-    def agent_pids(self) -> tuple[int, ...]:
-        """The process id of every worker's actor; 0 for one that is not there."""
-        return self._reach.pids
 
-    @property
-    def agent_nodes(self) -> tuple[str, ...]:
-        """The id of the Ray node of every actor; empty for one that is not there."""
-        return self._reach.nodes
-
-    def notices(self) -> list[PreemptionNotice]:
-        """Return which hosts of the run Ray has begun to drain since the last call."""
-        return self._reach.notices()
-
-
-def _first_line(error: BaseException) -> str:
+def _line(error: BaseException) -> str:
     """Return what an exception says, in one line without Ray's many hints."""
     cause: BaseException = getattr(error, "cause", None) or error  # in an actor
     text = str(cause).strip() or type(cause).__name__

@@ -1,6 +1,8 @@
-"""Engines whose workers are on other machines: all but the transport itself.
+"""Engines with workers on several machines: all but what starts the processes there.
 
-`engine` is the root's side and `agent` the far one; `transport` is what Ray and MPI
-implement. `far_rows` books sums that are elsewhere, `port` and `pace` let them in, and
-`bell` wakes processes of one machine.
+`engine` is the root's side of it and `agent` the other; a `launcher` starts agents, and
+`world` is that of MPI and torchrun, whose processes serve one run after the other. The
+root meets agents in its `lobby`, through a `door` (`handshake`), and speaks to them
+over a `connection`, in `messages`. `far_host` is its view of one host, and `port` lets
+sums come in. `machine` says which machine this is, and where others reach it.
 """

@@ -1,264 +1,544 @@
-"""What is between a transport and a worker: a nursery, a worker, shared memory.
+r"""An agent: what serves the root on another machine, by one selector loop.
 
-An agent hands on what the root tells its worker, and the other way round. The worker is
-a process of its own, so that one that computes, hangs, or is killed keeps nobody from
-hearing orders, and its memory outlives it.
+```text
+  root --- a connection --- agent --- Host --- workers
+                              \------ connections to and from other agents
+```
+
+It calls the root, says what the machine has, and makes a `Host` when it is told to. It
+decides nothing and computes nothing, so it always has time for an order: a worker that
+computes, hangs, or is killed does not delay the orders of another. If the connection is
+lost, so is all that the host held: its workers end, and the agent calls again, as a new
+life.
 """
 
 from __future__ import annotations
 
 import os
-import selectors
-import signal
+import secrets
 import sys
-import threading
 import time
-from contextlib import suppress
-from typing import Any, TypeAlias
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
+from codedgrad.engines.host.cores import threads_per_worker, usable_cores
 from codedgrad.engines.host.file_descriptors import enough_descriptors
+from codedgrad.engines.host.host import Gives, Host
 from codedgrad.engines.host.memory_layout import Memory
-from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.nursery_client import Children, Restarts
-from codedgrad.engines.host.nursery_messages import (
-    Born,
-    Died,
-    Failed,
-    Prepare,
-    Signal,
-    Spawn,
-)
+from codedgrad.engines.host.nursery_messages import Prepare, Signal, Spawn
+from codedgrad.engines.host.process_title import set_title
+from codedgrad.engines.host.reactor import Reactor
+from codedgrad.engines.host.same_job import host_name
 from codedgrad.engines.host.shared_memory import Shared
-from codedgrad.engines.host.wire import Channel
+from codedgrad.engines.remote.connection import Connection, Sink, bytes_of
+from codedgrad.engines.remote.door import Dial, Door
+from codedgrad.engines.remote.handshake import ROOT, Peer, RunKey
+from codedgrad.engines.remote.machine import machine, reachable_at
+from codedgrad.engines.remote.messages import (
+    Broken,
+    Carried,
+    Carry,
+    Deliver,
+    End,
+    Ended,
+    Fetch,
+    Open,
+    Opened,
+    Present,
+    Put,
+    Quit,
+    Reach,
+    Reached,
+    Refuse,
+    Refused,
+    Up,
+    Vector,
+    Where,
+    decode_down,
+    decode_up,
+    encode,
+)
+from codedgrad.errors import CodedgradError, ProtocolError
 
-_ELSEWHERE = -1  # no life has this number
+_TICK = 1.0  # seconds between looks at calls and at whether the launcher is there
+_LONGEST_JOB = 1 << 33  # bytes: what is longer was not meant
+_AGAIN = (0.2, 5.0)  # seconds of the first pause between two calls, and of the longest
+PATIENCE = 600.0
+"""Seconds to call a root whose machine does not answer: a network may be mended."""
 
 
-class Setup(Struct, frozen=True):
-    """What an agent is made with.
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What a launcher hands to its agents only, because the secret of the run is in it.
 
     Attributes:
-        prepare: For its nursery.
-        path: Where the root finds modules, in its order; what is here, too, is used.
-        published: Where the root has the parameters, of the shape that `prepare` says,
-            for those who are on its host; None: nothing is shared.
+        key: Of the run.
+        addresses: Of the root, to be tried in turn.
+        port: Of the root's door.
+        interface: The name of the interface where agents listen for each other; None:
+            the one by which they reach the root.
+        ports: At which; none: any.
     """
 
-    prepare: Prepare
-    path: list[str]
-    published: Where | None = None
+    key: RunKey
+    addresses: tuple[str, ...]
+    port: int
+    interface: str | None = None
+    ports: tuple[int, ...] = ()
 
 
-class Near(Struct, frozen=True):
-    """What an agent and the root can share, if they are on one host.
+class RootLost(Exception):
+    """The root's process has ended without a word, or cannot be reached.
 
     Attributes:
-        rows: Where the agent has its rows; None: they are not offered.
-        has_parameters: Whether it has reached those of the root.
+        is_refused: Whether its machine answers that no such process listens there.
     """
 
-    rows: Where | None = None
-    has_parameters: bool = False
-
-
-class Gives(Struct, frozen=True, tag=True):
-    """Orders for a life of the worker: a frame as the local engine would send it."""
-
-    life: int
-    frame: bytes
-
-
-class Heard(Struct, frozen=True, tag=True):
-    """What a life of the worker has said: a frame."""
-
-    life: int
-    frame: bytes
-
-
-class Over(Struct, frozen=True, tag=True):
-    """A life of the worker has said its last."""
-
-    life: int
-
-
-Down: TypeAlias = Spawn | Signal | Gives
-Up: TypeAlias = Born | Failed | Died | Heard | Over
-
-encode_down = msgspec.msgpack.Encoder().encode
-decode_up = msgspec.msgpack.Decoder(list[Up]).decode
-_decode_down = msgspec.msgpack.Decoder(Down).decode
-_encode_up = msgspec.msgpack.Encoder().encode
+    def __init__(self, reason: str, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refused = is_refused
 
 
 class Agent:
-    """A worker and what it needs, for a root that is elsewhere.
-
-    `take` and `poll` may be called from two threads, each always from the same.
+    """Serves a root until the root says that it needs no more hosts.
 
     Args:
-        setup: A `Setup`, as msgpack.
-        number: Of the worker.
-
-    Attributes:
-        near: What it shares with the root, or offers to.
-        script: The program that the root runs.
+        invitation: From the root.
+        number: By which the launcher knows this process.
+        cores: That workers here may use; None: those that this process may.
+        divides_devices: Whether each worker is to see its share of the GPUs only.
+        ends_with_parent: Whether it ends when the process that has started this one
+            does, as is right where that is the launcher.
+        patience: Seconds to call a root that does not answer.
     """
 
-    def __init__(self, setup: bytes, number: int) -> None:
+    def __init__(
+        self,
+        invitation: Invitation,
+        number: int,
+        *,
+        cores: float | None = None,
+        divides_devices: bool = False,
+        ends_with_parent: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.invitation = invitation
         self.number = number
-        with enough_descriptors(1):
-            self._set_up(setup)
+        self.cores = usable_cores() if cores is None else cores
+        self.divides_devices = divides_devices
+        self.was_admitted = False
+        self._parent = os.getppid() if ends_with_parent else None
+        self._patience = patience
 
-    def _set_up(self, setup: bytes) -> None:
-        told = msgspec.msgpack.decode(setup, type=Setup)
-        known = set(sys.path)
-        sys.path += [p for p in told.path if p not in known and os.path.isdir(p)]
-        shape = told.prepare.shape
-        shared = Shared(shape.size, shape.least)
-        published = Shared.reach(told.published)
-        self.script = told.prepare.script
-        self._prepare = told.prepare
-        if published is None:
-            self._prepare = msgspec.structs.replace(told.prepare, published=None)
-        self._memory = Memory(shared, shape)
-        self._shared = [shared] if published is None else [shared, published]
-        rows = None if told.published is None else shared.where
-        self.near = Near(rows, published is not None)
-        self._selector = selectors.DefaultSelector()
-        self._wake, self._woken = os.pipe()
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._woken, False)
-        self._selector.register(self._wake, selectors.EVENT_READ)
-        self._lock = threading.Lock()
-        self._lives: dict[int, Channel] = {}
-        self._restarts = Restarts()
-        self._is_closed = False
-        self._new_nursery()
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the process that has started this one is there, if that matters."""
+        return self._parent in (None, os.getppid())
 
-    # -- vectors ---------------------------------------------------------------------
+    def serve(self) -> None:
+        """Serve life after life, until the root says `Quit`.
 
-    def parameters(self, slot: int) -> NDArray[Any]:
-        """Return where the parameters of a step go, (parameters,)."""
-        parameters: NDArray[Any] = self._memory.versions[slot]
-        return parameters
+        A root that has let a call in may take as long as it likes to answer it: its
+        script has not got as far as training. One that lets none in is called for
+        `patience` seconds.
 
-    def row(self, number: int) -> NDArray[Any]:
-        """Return a row, (message,)."""
-        return self._memory.row(number)
-
-    def sum(self, rows: tuple[int, ...]) -> NDArray[Any]:
-        """Return the sum of some rows, (message,); of one, that row itself."""
-        total = self._memory.row(rows[0])
-        for number in rows[1:]:
-            total = np.add(total, self._memory.row(number))
-        return total
-
-    # -- frames ----------------------------------------------------------------------
-
-    def take(self, frame: bytes) -> None:
-        """Take a frame from the root; never waits."""
-        with self._lock:
-            if self._is_closed:
+        Raises:
+            RootLost: If the root ends without saying so, or lets no call in.
+        """
+        pause, silent_since = _AGAIN[0], time.monotonic()
+        while True:
+            life = _Connected(self)
+            try:
+                reason = life.serve()
+            finally:
+                life.close()
+            if life.may_end:
                 return
-            match _decode_down(frame):
-                case Spawn(worker, life, faults):
-                    channel = self._children.spawn(worker, life, faults)
-                    self._lives[life] = channel
-                    self._selector.register(channel.link, selectors.EVENT_READ, life)
-                case Signal(worker, life, number, pid):
-                    if pid and life in self._lives:
-                        with suppress(ProcessLookupError):  # its end is on its way
-                            os.kill(pid, number)
-                    else:
-                        self._children.signal(worker, life, signal.Signals(number))
-                case Gives(life, orders):
-                    if life in self._lives:
-                        self._lives[life].send(orders)
-                        self._watch_writing(life)
-            self._nudge()
+            if life.is_refused or not self.is_wanted:
+                raise RootLost(reason, life.is_refused)
+            now = time.monotonic()
+            self.was_admitted |= life.is_admitted
+            if life.is_admitted:
+                pause = _AGAIN[0]
+            if life.has_reached_root:
+                silent_since = now
+            if now - silent_since > self._patience:
+                raise RootLost(reason)
+            time.sleep(pause)
+            pause = min(2 * pause, _AGAIN[1])
 
-    def poll(self, timeout: float) -> list[bytes]:
-        """Return frames for the root; waits up to `timeout` seconds for one."""
-        ready = self._selector.select(timeout)
-        ups: list[Up] = []
-        with self._lock:
-            if self._is_closed:
-                return []
-            for key, mask in ready:
-                if key.fd == self._wake:
-                    with suppress(BlockingIOError):
-                        os.read(self._wake, 4096)
-                elif key.data is None:
-                    ups += self._hear_nursery()
-                elif key.data in self._lives:
-                    if mask & selectors.EVENT_WRITE:
-                        self._lives[key.data].flush()
-                        self._watch_writing(key.data)
-                    ups += self._hear(key.data)
-        return [_encode_up(ups)] if ups else []
 
-    def wait_also_at(self, fd: int) -> None:
-        """Let `poll` return, too, when there is something to read elsewhere."""
-        self._selector.register(fd, selectors.EVENT_READ, _ELSEWHERE)
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A connection to another agent's door, or the orders that wait until there is one.
+
+    Attributes:
+        dial: The call, until it is answered.
+        connection: Once it is.
+        waiting: Orders to send a sum there.
+        sent: Keys of sums that were sent and that the other agent has not confirmed.
+    """
+
+    dial: Dial | None = None
+    connection: Connection | None = None
+    waiting: list[Carry] = field(default_factory=list)
+    sent: set[int] = field(default_factory=set)
+
+
+class _Connected:
+    """One connection to the root, and all that depends on it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.may_end = self.is_refused = self.is_admitted = False
+        invitation = agent.invitation
+        self._agent, self._key = agent, invitation.key
+        self._reactor = Reactor()
+        self._me = Peer(agent.number, secrets.randbits(62) + 1)
+        self._door: Door | None = None
+        self._reason = ""  # why this life is over
+        self._root: Connection | None = None
+        self._host: Host | None = None
+        self._memory_number = 0  # of the host that is here
+        self._job: tuple[Open, NDArray[np.uint8]] | None = None
+        self._lines: dict[Peer, _Line] = {}  # to other agents
+        self._callers: set[Connection] = set()  # from other agents
+        self._puts: dict[Connection, Put] = {}  # whose body is being read
+        self._refused: set[int] = set()  # keys of sums that are not to be read
+        self._tries: list[Dial] = []
+        self._to_root = Dial(
+            self._reactor, self._key, self._me, ROOT, invitation.addresses,
+            invitation.port, self._met, self._not_met, is_patient=True,
+        )  # fmt: skip
+
+    @property
+    def has_reached_root(self) -> bool:
+        """Whether the root's machine has let a call in."""
+        return self._to_root.has_connected
+
+    # -- the loop --------------------------------------------------------------------
+
+    def serve(self) -> str:
+        """Serve until the connection is over; return why it is."""
+        due = time.monotonic() + _TICK
+        while not self._reason and not self.may_end:
+            try:
+                self._reactor.poll(max(0.0, due - time.monotonic()))
+            except CodedgradError as error:  # the nursery dies again and again
+                self._break(str(error))
+            if time.monotonic() >= due:
+                due = time.monotonic() + _TICK
+                self._look()
+                if not self._agent.is_wanted:
+                    return "its launcher has ended"
+        return self._reason
 
     def close(self) -> None:
-        """End the worker and let go of the memory."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            for channel in self._lives.values():
-                channel.close()
-            self._children.close()
-            self._selector.close()
-            os.close(self._wake)
-            os.close(self._woken)
-            self._memory.close()
-            for shared in self._shared:
-                shared.close()
+        """End the host, and let go of everything."""
+        self._end_host()
+        for dial in self._dials():
+            dial.close()
+        if self._door is not None:
+            self._door.close()
+        if self._root is not None:
+            self._root.close()
+        self._reactor.close()
 
-    def _nudge(self) -> None:
-        """Let a `poll` that waits look again at what it waits for."""
-        with suppress(BlockingIOError):
-            os.write(self._woken, b"x")
+    def _look(self) -> None:
+        for dial in self._dials():
+            dial.look()
+        for connection in self._connections():
+            if connection.is_cut():
+                connection.cut("its machine does not answer any more")
 
-    def _hear(self, life: int) -> list[Up]:
-        channel = self._lives[life]
-        ups: list[Up] = [Heard(life, frame) for frame in channel.receive()]
-        if not channel.is_open:
-            self._selector.unregister(channel.link)
-            channel.close()
-            del self._lives[life]
-            ups.append(Over(life))
-        return ups
+    def _dials(self) -> list[Dial]:
+        lines = [x.dial for x in self._lines.values() if x.dial]
+        return [self._to_root, *self._tries, *lines]
 
-    def _hear_nursery(self) -> list[Up]:
-        children = self._children
-        ups: list[Up] = list(children.notices())
-        if not children.channel.is_open:
-            self._selector.unregister(children.channel.link)
-            children.close()
-            for life in list(self._lives):
-                ups += self._hear(life)  # its process is gone
-            self._new_nursery()
-        return ups
+    def _connections(self) -> list[Connection]:
+        lines = [x.connection for x in self._lines.values() if x.connection]
+        return [*lines, *self._callers, *([self._root] if self._root else [])]
 
-    def _new_nursery(self) -> None:
-        self._restarts.begin(time.monotonic())
-        self._children = Children()
-        self._selector.register(self._children.channel.link, selectors.EVENT_READ)
-        descriptors = [shared.fd for shared in self._shared]
-        self._children.prepare(self._prepare, *descriptors)
+    def _met(self, link: Any) -> None:
+        self.is_admitted = True
+        self._root = Connection(link, ROOT, self._reactor, self)
+        invitation, me, problem = self._agent.invitation, self._me, ""
+        address, port = str(link.getsockname()[0]), 0
+        addresses: tuple[str, ...] = (address,)
+        try:
+            if invitation.interface is not None:
+                addresses, address = reachable_at(invitation.interface)
+            self._door = Door(
+                self._reactor, self._key, me, self._admit, address, invitation.ports
+            )
+            port = self._door.port
+        except CodedgradError as error:  # there is no such interface, or no port free
+            problem = str(error)
+        where = Where(me.host, me.life, addresses, port)
+        cores = self._agent.cores
+        self._say(Present(machine(), host_name(), os.getpid(), cores, where, problem))
 
-    def _watch_writing(self, life: int) -> None:
-        channel = self._lives[life]
-        wanted = selectors.EVENT_READ
-        if channel.is_full:
-            wanted |= selectors.EVENT_WRITE
-        if self._selector.get_key(channel.link).events != wanted:
-            self._selector.modify(channel.link, wanted, life)
+    def _not_met(self, problem: str, is_refused: bool) -> None:
+        self.is_refused = is_refused
+        self._reason = f"the root cannot be reached: {problem}"
+
+    def _say(self, message: Up, body: Sequence[memoryview] = ()) -> None:
+        if self._root is not None:
+            self._root.send(encode(message), body)
+
+    # -- what the root says ----------------------------------------------------------
+
+    def frame(self, connection: Connection, frame: bytes, size: int) -> Sink:
+        """Take a frame of the root; return where its body goes."""
+        message = decode_down(frame)
+        match message:
+            case Spawn() | Signal() | Gives():
+                if self._host is not None:  # else the root is about to hear why not
+                    self._host.take(message)
+            case Open():
+                if size > _LONGEST_JOB:
+                    raise ProtocolError(f"a job of {size} bytes is announced")
+                job = np.empty(size, np.uint8)
+                self._job = message, job
+                return [bytes_of(job)]
+            case Deliver(version, stretches):
+                parameters = self._memory.versions[version]
+                return [bytes_of(parameters[start:end]) for start, end in stretches]
+            case Put():
+                return self.begin_put(connection, message, size)
+            case Fetch(key, rows):
+                self._say(Vector(key), [bytes_of(self._memory.sum(rows))])
+            case Carry():
+                self._carry(message)
+            case Refuse(key):
+                self._refuse(key)
+            case Reach(key, to):
+                self._reach(key, to)
+            case End():
+                self._end()
+            case Quit():
+                self.may_end = True
+        return []
+
+    def body(self, connection: Connection) -> None:
+        """Note that the body of a frame is there."""
+        if self._job is not None:
+            (message, job), self._job = self._job, None
+            self._open(message, job.tobytes())
+        else:
+            self.end_put(connection)
+
+    def gone(self, connection: Connection, reason: str) -> None:
+        """Note that the root is gone."""
+        self._reason = f"the root is gone: {reason}"  # or the link is: a call will tell
+
+    def _open(self, message: Open, job: bytes) -> None:
+        self._end_host()
+        setup = msgspec.structs.replace(message.setup, job=job)
+        known = set(sys.path)
+        sys.path += [p for p in message.path if p not in known and os.path.isdir(p)]
+        shape, workers = message.shape, message.workers
+        threads = threads_per_worker(message.threads, self._agent.cores, len(workers))
+        divides = self._agent.divides_devices
+        prepare = Prepare(setup, shape, workers, threads, divides)
+        try:
+            with enough_descriptors(len(workers)):
+                shared = Shared(shape.size, shape.least)
+                self._host = Host(prepare, shared, self._reactor, self._say)
+        except CodedgradError as error:
+            self._break(str(error))
+        except Exception:
+            self._break(traceback.format_exc())
+        else:
+            self._memory_number = message.memory
+            set_title(f"agent of host {message.number}", setup.script)
+            self._say(Opened(threads))
+
+    def _end(self) -> None:
+        self._end_host()
+        self._say(Ended())
+
+    def _break(self, problem: str) -> None:
+        """Tell the root that the host cannot go on, and end this life.
+
+        A new life, with connections of its own, has nothing in common with the host
+        that is broken: no sum of that is taken for one of its successor.
+        """
+        self._end_host()
+        self._say(Broken(problem))
+        self._reason = problem
+
+    def _end_host(self) -> None:
+        """End the host, and with it whatever is on its way from it or to it."""
+        for line in self._lines.values():
+            if line.dial is not None:
+                line.dial.close()
+            if line.connection is not None:
+                line.connection.close()
+        for caller in self._callers:
+            caller.close()
+        self._lines.clear()
+        self._callers.clear()
+        self._puts.clear()
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+
+    @property
+    def _memory(self) -> Memory:
+        if self._host is None:
+            raise ProtocolError("numbers come for a host that is not there")
+        return self._host.memory
+
+    # -- other agents ----------------------------------------------------------------
+
+    def _call(
+        self,
+        to: Where,
+        done: Callable[[Any], None],
+        failed: Callable[[str, bool], None],
+    ) -> Dial:
+        """Call another agent's door; `done` is handed the socket."""
+        peer = Peer(to.number, to.life)
+        return Dial(
+            self._reactor,
+            self._key,
+            self._me,
+            peer,
+            to.addresses,
+            to.port,
+            done,
+            failed,
+        )
+
+    def _carry(self, order: Carry) -> None:
+        peer = Peer(order.to.number, order.to.life)
+        line = self._lines.get(peer)
+        if line is not None:
+            line.waiting.append(order)
+            self._send_waiting(line)
+            return
+        # It waits before the call begins: one that fails at once ends what waits.
+        line = self._lines[peer] = _Line(waiting=[order])
+        reached, failed = partial(self._reached, peer), partial(self._not_reached, peer)
+        line.dial = self._call(order.to, reached, failed)
+
+    def _send_waiting(self, line: _Line) -> None:
+        if line.connection is not None:
+            for order in line.waiting:
+                body = [bytes_of(self._memory.sum(order.rows))]
+                line.sent.add(order.key)
+                put = Put(order.key, order.row, order.memory)
+                line.connection.send(encode(put), body)
+            line.waiting.clear()
+
+    def _reached(self, peer: Peer, link: Any) -> None:
+        line = self._lines[peer]
+        line.dial = None
+        line.connection = Connection(link, peer, self._reactor, _Outgoing(self))
+        self._send_waiting(line)
+
+    def _not_reached(self, peer: Peer, problem: str, is_refused: bool) -> None:
+        for order in self._lines.pop(peer).waiting:
+            self._say(Carried(order.key, problem))
+
+    def confirm(self, connection: Connection, key: int) -> None:
+        """Note that another agent has read a sum."""
+        self._lines[connection.peer].sent.discard(key)
+
+    def end_line(self, connection: Connection, reason: str) -> None:
+        """Note that a connection to another agent has ended, with sums on their way."""
+        for key in self._lines.pop(connection.peer).sent:
+            self._say(Carried(key, reason))
+
+    def _admit(self, link: Any, peer: Peer) -> None:
+        self._callers.add(Connection(link, peer, self._reactor, _Incoming(self)))
+
+    def begin_put(self, connection: Connection, put: Put, size: int) -> Sink:
+        """Return where a sum of `size` bytes goes that is about to be read."""
+        if put.memory != self._memory_number:
+            raise ProtocolError(
+                "a sum comes for another host than the one that is here"
+            )
+        if not 0 <= put.row < len(self._memory.rows):
+            raise ProtocolError(f"a sum comes for row {put.row}, which is not there")
+        row = self._memory.row(put.row)
+        if put.key in self._refused and size == row.nbytes:
+            return [memoryview(bytearray(size))]  # sums that follow it are read
+        self._puts[connection] = put
+        return [bytes_of(row)]
+
+    def end_put(self, connection: Connection) -> None:
+        """Tell the root, and the agent that has sent it, that a sum has been read."""
+        put = self._puts.pop(connection, None)
+        if put is not None:
+            self._say(Carried(put.key))
+            if connection is not self._root:
+                connection.send(encode(Carried(put.key)))
+
+    def end_caller(self, connection: Connection) -> None:
+        """Note that another agent's connection to this one has ended."""
+        self._callers.discard(connection)
+        self._puts.pop(connection, None)
+
+    def _refuse(self, key: int) -> None:
+        self._refused.add(key)
+        for caller in [one for one, put in self._puts.items() if put.key == key]:
+            caller.close()  # its sender has given that sum up, or is lost to the root
+            self.end_caller(caller)
+        self._say(Refused(key))
+
+    def _reach(self, key: int, to: Where) -> None:
+        def done(link: Any) -> None:
+            link.close()
+            self._say(Reached(key, ""))
+
+        def failed(problem: str, is_refused: bool) -> None:
+            self._say(Reached(key, problem))
+
+        self._tries.append(self._call(to, done, failed))
+
+
+class _Outgoing:
+    """Handles a connection to another agent, which confirms the sums that it reads."""
+
+    def __init__(self, life: _Connected) -> None:
+        self._life = life
+
+    def frame(self, connection: Connection, frame: bytes, size: int) -> Sink:
+        message = decode_up(frame)
+        if not isinstance(message, Carried):
+            raise ProtocolError("an agent that was called confirms sums, and no more")
+        self._life.confirm(connection, message.key)
+        return []
+
+    def body(self, connection: Connection) -> None:
+        raise ProtocolError("a confirmation has no body")
+
+    def gone(self, connection: Connection, reason: str) -> None:
+        self._life.end_line(connection, reason)
+
+
+class _Incoming:
+    """Handles a connection from another agent, which sends sums."""
+
+    def __init__(self, life: _Connected) -> None:
+        self._life = life
+
+    def frame(self, connection: Connection, frame: bytes, size: int) -> Sink:
+        put = decode_down(frame)
+        if not isinstance(put, Put):
+            raise ProtocolError("an agent sends sums to others, and nothing else")
+        return self._life.begin_put(connection, put, size)
+
+    def body(self, connection: Connection) -> None:
+        self._life.end_put(connection)
+
+    def gone(self, connection: Connection, reason: str) -> None:
+        self._life.end_caller(connection)

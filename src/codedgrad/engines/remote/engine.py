@@ -1,156 +1,91 @@
-"""Engines whose workers are elsewhere: all that Ray's and MPI's have in common.
+"""Engines with workers on several machines: one agent a machine, a launcher for all.
 
 A worker says that a sum is finished; the sum stays where it is. It is then fetched to
-the root, or brought to the worker that adds it up, a few at a time for each; the
-coordinator hears of it when it has arrived. So a step that ends early leaves the sums
-of late workers where they are, and what was heard outlives whoever sent it.
+the root, or brought to the host of the worker that adds it up, a few at a time for
+each; the coordinator hears of it when it has arrived. So a step that ends early leaves
+the sums of late workers where they are, and what was heard outlives its sender.
 
-A worker on the root's own host is near: it reads the parameters where the root has
-them, and the root its sums where they are. Memory outlives the processes that have
-written it, so here, too, what was heard does. Each life of an agent has memory of its
-own: a process left over from an earlier life writes where the root no longer reads.
+The root's own machine is a host like the others, but its agent is the root's process:
+sums of its workers are read where they are, and nothing is sent to them.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
+import secrets
 import sys
-import weakref
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from itertools import count
+from typing import Any
 
 import msgspec
+import numpy as np
 from numpy.typing import NDArray
 
-from codedgrad.core import ROOT, Assign, Drop, Order
-from codedgrad.delays import Times
-from codedgrad.engines.engine import MakeJob
-from codedgrad.engines.host.changed_stretches import Stale
-from codedgrad.engines.host.fleet import Fleet
-from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, Memory, MemoryShape
-from codedgrad.engines.host.nearby import Where
-from codedgrad.engines.host.nursery_client import packed, script_arguments
-from codedgrad.engines.host.nursery_messages import (
-    Born,
-    Died,
-    Failed,
-    Prepare,
-    Signal,
-    Spawn,
-)
-from codedgrad.engines.host.process_title import script_name
-from codedgrad.engines.host.shared_memory import Shared
-from codedgrad.engines.host.wire import Give, Sent
-from codedgrad.engines.host.worker_handle import WorkerHandle
-from codedgrad.engines.remote.agent import (
-    Gives,
-    Heard,
-    Near,
-    Over,
-    Setup,
-    decode_up,
-    encode_down,
-)
-from codedgrad.engines.remote.far_rows import FarRows
-from codedgrad.engines.remote.pace import Pace
-from codedgrad.engines.remote.port import FairPort, Port
-from codedgrad.engines.remote.transport import (
+from codedgrad.core import ROOT, MessageFailed
+from codedgrad.engines.fleet.fleet import Fleet, inlet
+from codedgrad.engines.fleet.worker_handle import WorkerHandle
+from codedgrad.engines.host.cores import usable_cores
+from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS, MemoryShape
+from codedgrad.engines.host.nursery_messages import Setup
+from codedgrad.engines.host.wire import Sent
+from codedgrad.engines.preemption_notices import PreemptionNotice
+from codedgrad.engines.remote.connection import bytes_of
+from codedgrad.engines.remote.far_host import FarHost, Published
+from codedgrad.engines.remote.launcher import Launcher, round_robin
+from codedgrad.engines.remote.lobby import AgentLink, Gone, Lobby, Pool
+from codedgrad.engines.remote.messages import (
+    Broken,
     Carried,
-    Fetched,
-    Joined,
-    Lost,
-    Notice,
-    Spoke,
-    Transport,
+    End,
+    Ended,
+    Open,
+    Opened,
+    Reach,
+    Reached,
+    Refuse,
+    Refused,
+    Up,
+    Vector,
 )
-from codedgrad.errors import EngineFailed, JobFailed
+from codedgrad.engines.remote.port import FairPort, Port
+from codedgrad.errors import EngineFailed
 from codedgrad.uplink import Link
 
 _log = logging.getLogger("codedgrad")
-
-_Terms: TypeAlias = tuple[NDArray[Any], ...]
-"""What a sum is the sum of: one vector that has come, or rows where they are."""
-
-
-class _AgentLine:
-    """A life of a worker, as the root sees it: frames to it and from it."""
-
-    is_full = False
-
-    def __init__(self, transport: Transport, worker: int, life: int) -> None:
-        self._transport = transport
-        self._worker, self._life = worker, life
-        self._heard: list[bytes] = []
-        self.is_open = True
-
-    def send(self, frame: bytes) -> None:
-        self._transport.send(self._worker, encode_down(Gives(self._life, frame)))
-
-    def hear(self, frame: bytes) -> None:
-        self._heard.append(frame)
-
-    def receive(self) -> list[bytes]:
-        heard, self._heard = self._heard, []
-        return heard
-
-    def close(self) -> None:
-        self.is_open = False
+_LOBBY = -1  # the number under which the inbox has agents that have come
+_CUT = 5.0  # seconds between looks at whether links are cut
+_HEARSAY = 1.0  # seconds to hear that a host is lost with which others cannot speak
+_POLITE = 10.0  # seconds for hosts to end when the engine is closed
+_keys = count(1)  # of transfers and questions, of all engines of this process
 
 
-class _FarHandle(WorkerHandle):
-    """A worker whose parameters are brought to it when it has time for a step.
+@dataclass(slots=True, eq=False)
+class _Transfer:
+    """A sum that goes from one host to another, or waits until it may.
 
-    A late worker is then sent once all that has changed since, and not every version.
+    Attributes:
+        key: A number that no other transfer of this engine has.
+        handle: Of the worker whose sum it is.
+        life: Of that worker, at the time.
+        sent: Its message.
+        to: The worker that reads the sum, or the root.
+        rows: Of the sender's host; known once the transfer has begun, as are the next.
+        row: Of the inbox of the reader's host; -1: the sum goes to the root.
+        vector: Memory of the root that it is written to; None: it goes elsewhere.
     """
 
-    def __init__(self, worker: int, deliver: Callable[[int, int], None]) -> None:
-        super().__init__(worker)
-        self._deliver = deliver
-        self.has_agent = False
-        self.has_parameters = False  # it reads them where the root has them
-        self.rows: Memory | None = None  # its own, if the root can read them
-        self._slot, self._planned_step, self._delivered = 0, -1, -1
-
-    def end(self, at: float) -> None:
-        """End a life."""
-        super().end(at)
-        self._planned_step = self._delivered = -1
-
-    def slot(self, step: int) -> int:
-        """Return where this worker finds the parameters of a step."""
-        if step != self._planned_step:
-            self._planned_step = step
-            self._slot = 1 - self._slot  # the other one may be in hand
-        return self._slot
-
-    def _send(self, gives: list[Give]) -> None:
-        for give in gives:
-            if isinstance(give.order, Assign) and give.order.step != self._delivered:
-                self._delivered = give.order.step
-                if not self.has_parameters:
-                    self._deliver(self.worker, give.version)
-        super()._send(gives)
-
-
-def _end(transport: Transport, held: dict[int, Memory]) -> None:
-    try:
-        transport.close()
-    finally:
-        while held:
-            held.popitem()[1].close()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Trip:
-    """A sum that is to go somewhere."""
-
     key: int
-    handle: _FarHandle
+    handle: WorkerHandle
     life: int
     sent: Sent
     to: int
+    rows: tuple[int, ...] = ()
+    row: int = -1
+    vector: NDArray[Any] | None = None
 
     @property
     def sender(self) -> int:
@@ -159,348 +94,422 @@ class _Trip:
 
 
 class Remote(Fleet):
-    """Workers that a transport reaches.
+    """Workers on hosts whose agents a launcher starts.
 
     Args:
-        transport: Ray's or MPI's.
+        launcher: Ray's, MPI's, torchrun's.
         open_segments: Sums that a worker may hold in a step.
-        preload: Modules that workers will import anyway.
-        share_memory: Whether workers on the root's own host share its memory.
+        preload: Modules that workers will import anyway; imported once a host.
+        threads: That every worker computes with; `"auto"`: the cores of its host, or
+            its share of Ray's, divided by the workers there.
 
     Attributes:
-        fetched: Sums that have come to the root.
-        carried: Sums that have gone from worker to worker.
-        read: Sums that the root has read where they were.
+        fetched: Sums that have come to the root from other hosts.
+        carried: Sums that have gone from host to host.
+        read: Sums that the root has read where they were, on its own host.
     """
 
     def __init__(
         self,
-        transport: Transport,
+        launcher: Launcher,
         *,
         open_segments: int = OPEN_SEGMENTS,
         preload: Sequence[str] = (),
-        share_memory: bool = True,
+        threads: int | str = "auto",
     ) -> None:
-        super().__init__(open_segments=open_segments, preload=preload)
+        super().__init__(open_segments=open_segments, preload=preload, threads=threads)
         self.fetched = self.carried = self.read = 0
-        self._shares = share_memory
-        self._version = -1  # of the open step's parameters, where workers are near
-        self._transport = transport
-        self._ports: dict[int, Port[_Trip]] = {}
-        self._alerted: dict[int, int] = {}  # by port, the trip that comes next
-        self._pace = Pace()  # of all ports but the root's
-        self._trips: dict[int, tuple[_Trip, tuple[int, ...], int]] = {}
-        self._keys = 0
+        self._launcher = launcher
+        # First onto the stack: hosts end before it.
+        self._held.stack.callback(launcher.close)
+        self._far: dict[int, FarHost] = {}  # by number
+        self._by_agent: dict[int, FarHost] = {}
+        self._ports: dict[int, Port[_Transfer]] = {}
+        self._under_way: dict[int, _Transfer] = {}  # by key
         self._link: Link | None = None
         self._looks: dict[int, float] = {}  # by port, when it is looked at again
-        self._held: dict[int, Memory] = {}  # shared ones: the root's own, and others'
-        self._end = weakref.finalize(self, _end, transport, self._held)
+        self._pool = Pool()
+        # Rows of the inbox of a host that another agent may still write to, as (host,
+        # worker, row), by the key of the transfer that has failed.
+        self._unsure: dict[int, tuple[int, int, int]] = {}
+        self._reached: dict[int, str] = {}  # by key, what came of a try
 
-    def close(self) -> None:
-        """End all agents and their workers."""
-        self._end()
-        if self._handles:
-            self._rows.begin()  # sums of the last step are in memory of others
+    # -- hosts -----------------------------------------------------------------------
+
+    def _open(self, setup: Setup, workers: int) -> None:
+        shares = self._launcher.open(workers)
+        lobby = self._launcher.lobby
+        self._reactor = lobby.reactor
+        self._setup = setup
+        numbers = round_robin([share.workers for share in shares])
+        inbox = 2 * workers
+        near: list[int] = []
+        cores = float(usable_cores())
+        for share, own in zip(shares, numbers, strict=True):
+            if share.agent is None:
+                near, cores = own, share.cores or cores
+        self._begin_at_root(setup, near, workers - len(near), cores, inbox)
+        self._published = Published(self._memory)
+        for share, own in zip(shares, numbers, strict=True):
+            if share.agent is not None:
+                self._seat_far(share.agent, own, inbox)
+        self._seat_workers(workers, inbox)
+        for host in self._far.values():
+            host.handles = [self._handles[worker] for worker in host.workers]
+        self._held.stack.callback(_end_hosts, list(self._far.values()), lobby)
+        lobby.present = inlet(self._inbox, _LOBBY)
+        for link in list(lobby.links.values()):
+            self._welcome(link)
+        self._wait(self._are_all_there, "on other hosts")
+        self._look_for_cuts()
+
+    def _seat_far(self, agent: int, workers: list[int], inbox: int) -> None:
+        shape = MemoryShape.of(
+            self._layout,
+            len(workers),
+            self.capabilities.rows_per_worker,
+            inbox=inbox,
+        )
+        number = len(self._far) + 1
+        host = FarHost(number, agent, workers, shape, self._published)
+        self._far[number] = self._by_agent[agent] = host
+        self._hosts.append(host)
+
+    def _are_all_there(self) -> bool:
+        self._launcher.check()
+        return all(host.is_there for host in self._far.values())
+
+    def _welcome(self, link: AgentLink) -> None:
+        """Use an agent that has come; after a while, if its lives are short."""
+        host = self._by_agent.get(link.number)
+        if host is None:
+            return  # its process is not needed in this run
+        host.link = link
+        link.hear = inlet(self._inbox, host.number)
+        if not link.connection.is_open:  # its end came before it could be heard here
+            self._lose_host(host, "its process has ended")
+            return
+        if link.said.problem and not self._lives.has_begun:
+            problem = f"{host.name} cannot be reached by others: {link.said.problem}"
+            raise EngineFailed(problem, "other options, or another interface there")
+        self._agenda.enter(
+            host.back_off.seconds, 0, partial(self._open_host, host, link)
+        )
+
+    def _open_host(self, host: FarHost, link: AgentLink) -> None:
+        if host.link is not link:
+            return  # it was lost again before its back-off was over
+        host.set_up(secrets.randbits(62), self.now())
+        setup = msgspec.structs.replace(self._setup, job=b"")
+        job = np.frombuffer(self._setup.job, np.uint8)
+        message = Open(
+            host.number, host.memory, setup, sys.path, host.shape, host.workers,
+            self._threads,
+        )  # fmt: skip
+        link.send(message, [bytes_of(job)])
+
+    def _hear_host(self, host: int, message: Any) -> None:
+        if host == _LOBBY:
+            self._welcome(message)
+            return
+        self._heard(self._far[host], message)
+
+    def _heard(self, host: FarHost, message: Up | Gone) -> None:
+        match message:
+            case Opened(threads):
+                self._begin_host(host, threads)
+            case Broken(reason):
+                self._broken(host, reason)
+            case Gone(reason):
+                self._lose_host(host, reason)
+            case Vector(key):
+                self._end_transfer(key)
+            case Carried(key, problem):
+                self._end_transfer(key, problem)
+            case Refused(key):
+                if key in self._unsure:
+                    _, worker, row = self._unsure.pop(key)
+                    self._rows.filled(worker, row)
+            case Reached(key, problem):
+                self._reached[key] = problem
+
+    def _begin_host(self, host: FarHost, threads: int) -> None:
+        host.begin()
+        for key, (number, worker, row) in list(self._unsure.items()):
+            if number == host.number:  # its memory is a new one
+                del self._unsure[key]
+                self._rows.filled(worker, row)
+        self._threads_of[host.number] = threads
+        if self._lives.has_begun:
+            self._lives.come_back(host.handles)
+
+    def _broken(self, host: FarHost, reason: str) -> None:
+        """Note why a host cannot go on; its agent hangs up next."""
+        if not self._lives.has_begun:
+            problem = f"{host.name} cannot be set up: {reason}"
+            raise EngineFailed(problem, "looking at what it has printed")
+        host.problem = reason
+        # Now: its workers may be lost already, and then nothing more is said of them.
+        _log.warning("%s cannot go on: %s; it is set up again", host.name, reason)
+
+    def _lose_host(self, host: FarHost, reason: str) -> None:
+        name, was_there = host.name, host.is_there
+        host.end(self.now())
+        if not self._lives.has_begun:
+            problem = f"{name} was lost while it was set up: {reason}"
+            raise EngineFailed(problem, "looking at what it has printed")
+        if was_there:
+            self._cancel(host)
+            is_gone = f"is gone ({reason})"
+            cause = f"{name} {'cannot go on' if host.problem else is_gone}"
+            back = "it comes" if len(host.workers) == 1 else "they come"
+            self._lives.lose(host.handles, cause, f"{back} back if the host does")
+        elif not host.problem:
+            _log.warning("%s is gone again: %s", name, reason)
+        host.link = None
+
+    def _look_for_cuts(self) -> None:
+        """Give hosts up whose links are cut: such connections do not end themselves."""
+        for host in self._far.values():
+            if host.link is not None and host.link.connection.is_cut():
+                host.link.connection.cut("the link to it is cut")
+        self._agenda.enter(_CUT, 0, self._look_for_cuts)
+
+    def machines(self) -> int:
+        """Return on how many machines workers can be; reaches the cluster."""
+        return self._launcher.machines()
+
+    def name_of(self, host: int) -> str:
+        """Return what people should call a host."""
+        return self._far[host].name if host in self._far else "the root's host"
+
+    def notices(self) -> list[PreemptionNotice]:
+        """Return which hosts the launcher says will be taken away."""
+        return self._launcher.notices()
+
+    def try_pairs(self, seconds: float) -> dict[tuple[int, int], str]:
+        """Try whether agents can reach each other; return why not, by pair of hosts.
+
+        Args:
+            seconds: To wait for answers.
+        """
+        keys: dict[int, tuple[int, int]] = {}
+        for one in self._far.values():
+            for other in self._far.values():
+                if one is not other and other.link is not None:
+                    key = next(_keys)
+                    keys[key] = one.number, other.number
+                    one.take(Reach(key, other.link.said.where))
+        deadline = self.now() + seconds
+        while self.now() < deadline and not keys.keys() <= self._reached.keys():
+            self._poll(deadline - self.now())
+        silence = f"no answer within {seconds:g} s"
+        found = {pair: self._reached.get(key, silence) for key, pair in keys.items()}
+        return {pair: problem for pair, problem in found.items() if problem}
+
+    # -- parameters ------------------------------------------------------------------
+
+    def _in_flight(self) -> Collection[int]:
+        return self._published.in_flight
+
+    def _publish_elsewhere(
+        self, version: int, changed: Sequence[tuple[int, int]] | None
+    ) -> None:
+        self._published.version = version
+        for host in self._far.values():
+            host.changed(changed)
 
     @property
-    def _is_open(self) -> bool:
-        return self._end.alive
-
-    def _prepare_all(
-        self, make: MakeJob, workers: int, delays: Times, parts: int
-    ) -> None:
-        places, inbox = self.capabilities.rows_per_worker * 2, 2 * workers
-        own = MemoryShape.of(self._layout, 1, self.capabilities.rows_per_worker)
-        prepare = Prepare(
-            script=script_name(),
-            preload=self._preload,
-            job=packed(make),
-            shape=msgspec.structs.replace(own, rows=places + inbox, versions=2),
-            fixed=delays.fixed.T.tolist(),
-            part=delays.part(parts).T.tolist(),
-            interrupts=self.capabilities.interrupts_part,
-            stretch=[] if delays.stretch is None else delays.stretch.T.tolist(),
-            argv=script_arguments(),
-            published=MemoryShape.of(self._layout, workers, 1).published,
-        )
-        self._prepare = prepare
-        self._stale = Stale(self._layout.parameters)  # by (agent, slot)
-        setup = msgspec.msgpack.encode(Setup(prepare, sys.path, self._publish_here()))
-        self._rows: FarRows = FarRows(self._layout, places, inbox)
-        self._handles = [_FarHandle(number, self._deliver) for number in range(workers)]
-        self._transport.open(setup, workers)
-        self._wait(lambda: all(self._far(w).has_agent for w in range(workers)), "")
-
-    def _far(self, worker: int) -> _FarHandle:
-        handle = self._handles[worker]
-        assert isinstance(handle, _FarHandle)
-        return handle
-
-    # -- orders ----------------------------------------------------------------------
-
-    def give(self, order: Order) -> None:
-        """Give an order to its worker; never waits for it."""
-        if isinstance(order, Drop):
-            self._call_off(order.worker)
-        super().give(order)
-
-    def finish(self, step: int) -> None:
-        """Let all workers drop what they have in hand of a step."""
-        for port in self._ports.values():
-            port.clear(lambda trip: trip.sent.step > step)
-        super().finish(step)
-
-    def _keep(
-        self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
-    ) -> None:
-        handles = [self._far(handle.worker) for handle in self._handles]
-        near = [handle for handle in handles if handle.has_parameters]
-        may_come = self._transport.restarts and ROOT in self._held
-        if near or may_come:  # whoever comes in the midst of the step may be near
-            in_hand = {handle.version for handle in near if handle.in_hand is not None}
-            self._version = self._held[ROOT].publish(parameters, in_hand, changed)
-        elif ROOT in self._held:
-            self._held[ROOT].pass_over(changed)
-        self._stale.change(changed)
-        self._transport.publish(parameters)
-
-    def _deliver(self, worker: int, slot: int) -> None:
-        stretches = self._stale.take((worker, slot))
-        self._transport.deliver(worker, slot, stretches)
-
-    def _place(self, handle: WorkerHandle, row: int, step: int) -> tuple[int, int]:
-        far = self._far(handle.worker)
-        version = self._version if far.has_parameters else far.slot(step)
-        return self._rows.place(row), version
-
-    def _spawn(self, handle: WorkerHandle) -> None:
-        if handle.channel is not None or not self._far(handle.worker).has_agent:
-            return  # its agent's coming will be heard of
-        life = handle.life + 1
-        handle.begin(_AgentLine(self._transport, handle.worker, life), self.now())
-        spawn = Spawn(handle.worker, life, self._faults.for_workers())
-        self._transport.send(handle.worker, encode_down(spawn))
-
-    def _signal(self, handle: WorkerHandle, life: int, number: signal.Signals) -> None:
-        if handle.life == life and handle.channel is not None:
-            told = Signal(handle.worker, life, number, handle.pid)
-            self._transport.send(handle.worker, encode_down(told))
-
-    def _has_sent(self, handle: WorkerHandle) -> None:
-        """Nothing to see to: a transport takes whatever it is given."""
-
-    def _forget_channel(self, handle: WorkerHandle) -> None:
-        self._call_off(handle.worker)
-
-    def _call_off(self, worker: int) -> None:
-        for port in self._ports.values():
-            port.clear(lambda trip: trip.handle.worker != worker)
+    def delivered(self) -> int:
+        """How often parameters, or some of them, were sent to a host."""
+        return self._published.delivered
 
     # -- sums ------------------------------------------------------------------------
-
-    def _arrive(self, handle: WorkerHandle, sent: Sent) -> None:
-        if not self._rows.is_asked(handle.worker, sent.message, sent.cuts):
-            self._unknown(handle, sent)
-            return
-        if self._rows.is_there(sent.message) or self._rows.is_dropped(sent.cuts):
-            self._hand_out(handle, sent)  # once more; or too late, and nobody's concern
-            return
-        to = self._rows.target(sent.message)
-        if to is None:
-            return  # to somebody who is gone; the coordinator knows, or soon will
-        if to == ROOT and self._link is None and self._far(handle.worker).rows:
-            self._read(self._far(handle.worker), sent)
-            return
-        self._keys += 1
-        trip = _Trip(self._keys, self._far(handle.worker), handle.life, sent, to)
-        self._port(to).put(trip)
-        self._admit(to)
 
     def share(self, link: Link) -> None:
         """Let sums come to the root in the order in which a link grants it."""
         self._link = link
 
-    def _port(self, to: int) -> Port[_Trip]:
+    def _is_where_wanted(self, handle: WorkerHandle, reader: int) -> bool:
+        is_there = super()._is_where_wanted(handle, reader)
+        if is_there and reader == ROOT:
+            if self._link is not None:
+                return False  # it waits for its turn, though it need not move
+            self.read += 1
+        return is_there
+
+    def _bring(self, handle: WorkerHandle, sent: Sent, reader: int) -> None:
+        transfer = _Transfer(next(_keys), handle, handle.life, sent, reader)
+        self._port(reader).put(transfer)
+        self._admit(reader)
+
+    def _port(self, to: int) -> Port[_Transfer]:
         if to not in self._ports:
             shared = self._link if to == ROOT else None
-            workers = len(self._handles)
-            pace = Pace() if to == ROOT else self._pace
-            self._ports[to] = FairPort(shared, workers) if shared else Port(pace=pace)
+            self._ports[to] = (
+                FairPort(shared, len(self._handles), self._may_begin)
+                if shared
+                else Port(self._may_begin)
+            )
         return self._ports[to]
 
     def _admit(self, to: int) -> None:
         """Let sums go to where they are wanted, as many as there is room for."""
         port = self._port(to)
-        for trip in port.admit(self.now()):
-            self._go(trip)
-        soon = port.next_up
-        if soon is not None and self._alerted.get(to) != soon.key:
-            self._alerted[to] = soon.key
-            self._transport.alert(soon.sender)
+        for transfer in port.admit(self.now()):
+            self._begin(transfer)
         now = self.now()
         again, planned = port.look_again(now), self._looks.get(to, -1.0)
         if again is not None and not now < planned <= again:
             self._looks[to] = again
-            self._plan(again - now, lambda: self._admit(to))
+            self._agenda.enter(again - now, 0, partial(self._admit, to))
 
-    def _go(self, trip: _Trip) -> None:
-        rows = self._rows.leave(trip.sent.cuts)
-        places = tuple(self._rows.place(row) for row in rows)
-        room = -1
-        if rows and trip.to != ROOT:
-            room = self._rows.room(trip.to)
-        self._trips[trip.key] = trip, rows, room
-        worker = trip.handle.worker
-        if not rows:
-            self._come(trip.key, ())
-        elif trip.to == ROOT and trip.handle.rows:
-            self._come(trip.key, self._lent(trip.handle, rows))
-        elif trip.to == ROOT:
-            self._transport.fetch(worker, trip.key, places)
-        else:
-            self._transport.carry(worker, trip.key, places, trip.to, room)
-
-    def _read(self, handle: _FarHandle, sent: Sent) -> None:
-        """Take in a sum that need not come."""
-        self._take_in_here(handle, sent, self._lent(handle, self._rows.of(sent.cuts)))
-
-    def _lent(self, handle: _FarHandle, rows: tuple[int, ...]) -> _Terms:
-        assert handle.rows is not None
-        return tuple(handle.rows.row(self._rows.place(row)) for row in rows)
-
-    def _come(self, key: int, terms: _Terms | None) -> None:
-        """Take note of a sum that has come, or never will (None)."""
-        if key not in self._trips:
+    def _begin(self, transfer: _Transfer) -> None:
+        worker, reader, key = transfer.sender, transfer.to, transfer.key
+        rows = transfer.rows = self._rows.leave(worker, transfer.sent.cuts)
+        self._under_way[key] = transfer
+        sender, target = self._far_host(worker), self._far_host(reader)
+        if not rows or (sender is target is None):
+            self._end_transfer(key)  # there is nothing to move
             return
-        trip, rows, room = self._trips.pop(key)
-        self._port(trip.to).done(trip, self.now())
-        self._rows.left(rows)
-        if room >= 0:
-            self._rows.filled(trip.to, room)
-        if terms is not None and self._is_wanted(trip):
-            self._take_in(trip, terms, room)
-        self._admit(trip.to)
+        if reader == ROOT:
+            assert sender is not None  # or there is nothing to move
+            transfer.vector = self._pool.vector(self._layout.row, self._layout.dtype)
+            sender.fetch(key, rows, transfer.vector)
+            return
+        row = transfer.row = self._rows.room(reader)
+        if target is None and sender is not None:
+            sender.fetch(key, rows, self._memory.row(row))
+        elif sender is None and target is not None:
+            target.put(key, row, self._memory.sum(rows))
+        elif sender is not None and target is not None:
+            sender.carry(key, rows, target, row)
 
-    def _is_wanted(self, trip: _Trip) -> bool:
-        handle, sent = trip.handle, trip.sent
-        same_life = handle.life == trip.life and handle.channel is not None
+    def _far_host(self, worker: int) -> FarHost | None:
+        """Return the host of a worker, or of the root; None: the root's own."""
+        return self._far.get(self._rows.host_of(worker))
+
+    def _end_transfer(self, key: int, problem: str = "") -> None:
+        """Note that a sum is where it was to go, or why it never will be."""
+        if problem:
+            self._doubt(key)
+        transfer = self._release(key)
+        if transfer is None:
+            return
+        if self._is_wanted(transfer):
+            if problem:
+                fail = partial(self._fail_transfer, transfer, problem)
+                self._agenda.enter(_HEARSAY, 0, fail)
+            else:
+                self._take_in(transfer)
+        self._admit(transfer.to)
+
+    def _release(self, key: int) -> _Transfer | None:
+        """Free what a transfer has held, and return it; None: it has ended before."""
+        transfer = self._under_way.pop(key, None)
+        if transfer is not None:
+            self._rows.left(transfer.sender, transfer.rows)
+            if transfer.row >= 0:
+                self._rows.filled(transfer.to, transfer.row)
+            self._port(transfer.to).done(transfer, self.now())
+        return transfer
+
+    def _fail_transfer(self, transfer: _Transfer, problem: str) -> None:
+        """Let the plan know that a sum does not come: without that it would wait."""
+        if not self._is_wanted(transfer):
+            return  # the step is over, or one of the two hosts is lost
+        sent, worker = transfer.sent, transfer.sender
+        hosts = (self.name_of(self._rows.host_of(w)) for w in (worker, transfer.to))
+        reason = "a sum could not be sent from {} to {}: {}".format(*hosts, problem)
+        _log.warning("step %d: %s", sent.step, reason)
+        self._rows.refuse(worker, sent.cuts)
+        self._pending.append(
+            MessageFailed(sent.step, worker, sent.message, reason, 0.0)
+        )
+
+    def _is_wanted(self, transfer: _Transfer) -> bool:
+        handle, sent = transfer.handle, transfer.sent
+        same_life = handle.life == transfer.life and handle.is_there
         same_step = sent.step == self._step
-        return same_life and same_step and self._rows.target(sent.message) == trip.to
+        is_read = self._rows.reader(sent.message) == transfer.to
+        return same_life and same_step and is_read
 
-    def _take_in(self, trip: _Trip, terms: _Terms, room: int) -> None:
-        handle, sent = trip.handle, trip.sent
-        if trip.to == ROOT:
-            self._take_in_here(handle, sent, terms)
-            return
-        if room >= 0:
+    def _may_begin(self, transfer: _Transfer) -> bool:
+        """Whether a sum that has waited is where it was, and wanted where it is to go.
+
+        The coordinator may not have heard of a loss that the engine knows of.
+        """
+        sent, to = transfer.sent, transfer.to
+        reader = None if to == ROOT else self._handles[to]
+        return (
+            self._is_step_open
+            and self._is_wanted(transfer)
+            and transfer.handle.where.is_there
+            and (reader is None or (reader.is_there and reader.where.is_there))
+            and not self._rows.is_heard(sent.message)
+            and not self._rows.is_dropped(sent.cuts)
+        )
+
+    def _take_in(self, transfer: _Transfer) -> None:
+        rows, sent, worker = self._rows, transfer.sent, transfer.sender
+        if transfer.row >= 0:
             self.carried += 1
-            self._rows.delivered(sent.message, trip.to, room)
-        self._rows.sent(handle.worker, sent.message, sent.cuts)
-        self._hand_out(handle, sent)
+            rows.delivered(sent.message, transfer.to, transfer.row)
+        elif self._far_host(worker) is None:
+            self.read += bool(transfer.rows)
+        elif transfer.to == ROOT:
+            vector = transfer.vector
+            self.fetched += vector is not None
+            rows.arrived(sent.message, () if vector is None else (vector,))
+        rows.sent(worker, sent.message, sent.cuts)
+        self._hand_out(transfer.handle, sent)
 
-    def _take_in_here(self, handle: _FarHandle, sent: Sent, terms: _Terms) -> None:
-        is_lent = handle.rows is not None
-        if is_lent:
-            self.read += bool(terms)
-        else:
-            self.fetched += bool(terms)
-        self._rows.arrived(sent.message, terms, is_lent)
-        self._rows.sent(handle.worker, sent.message, sent.cuts)
-        self._hand_out(handle, sent)
+    def _cancel(self, host: FarHost) -> None:
+        """End all transfers from and to a host that is gone."""
+        for key, transfer in list(self._under_way.items()):
+            if transfer.sender in host.workers or transfer.to in host.workers:
+                self._doubt(key)
+                self._release(key)
+                self._admit(transfer.to)
 
-    # -- what happens ----------------------------------------------------------------
+    def _doubt(self, key: int) -> None:
+        """Keep the row of a failed transfer until nothing more can be written to it.
 
-    def _wait_for_something(self, timeout: float) -> None:
-        for notice in self._transport.poll(timeout):
-            self._note(notice)
+        What the sending agent has sent may still be on its way: also that of a host
+        which the root takes to be lost, if it is only out of the root's reach. It would
+        be written into a row that was given out again.
+        """
+        transfer = self._under_way.get(key)
+        if transfer is None or transfer.row < 0:
+            return
+        sender, target = self._far_host(transfer.sender), self._far_host(transfer.to)
+        if sender is None or target is None or not target.is_there:
+            return  # the root itself is an end of it, or the row is gone with its host
+        self._unsure[key] = target.number, transfer.to, transfer.row
+        target.take(Refuse(key))
+        transfer.row = -1
 
-    def _note(self, notice: Notice) -> None:
-        match notice:
-            case Spoke(agent, frame):
-                for up in decode_up(frame):
-                    self._spoke(self._far(agent), up)
-            case Fetched(_, key, vector):
-                self._come(key, None if vector is None else (vector,))
-            case Carried(_, key, _, arrived):
-                self._come(key, () if arrived else None)
-            case Joined(agent, near):
-                self._meet(self._far(agent), near)
-                if self._started:
-                    self._plan_life(self._far(agent))
-            case Lost(agent, reason):
-                self._agent_lost(self._far(agent), reason)
 
-    def _spoke(
-        self, handle: _FarHandle, up: Born | Failed | Died | Heard | Over
-    ) -> None:
-        line = handle.channel
-        match up:
-            case Heard(life, frame) if line is not None and life == handle.life:
-                assert isinstance(line, _AgentLine)
-                line.hear(frame)
-                self._hear(handle)
-            case Over(life) if line is not None and life == handle.life:
-                line.close()
-                self._hear(handle)
-            case Failed(text):
-                raise JobFailed(f"the job, as worker {handle.worker} unpacked it", text)
-            case Died(worker, life, code):
-                self._died(worker, life, code)
+def _end_hosts(hosts: list[FarHost], lobby: Lobby) -> None:
+    """End all hosts, and wait until they have ended: their processes are gone then."""
+    lobby.present = None
+    ending = []
+    for host in hosts:
+        link = host.link
+        if link is not None and link.connection.is_open:
+            ended: list[Ended | Gone] = []
 
-    def _publish_here(self) -> Where | None:
-        """Make memory for parameters that others may reach; None: they may not."""
-        published = self._prepare.published
-        if not self._shares or published is None:
-            return None
-        try:
-            shared = Shared(published.size, least=2 * published.version_bytes)
-        except (EngineFailed, OSError):  # too little memory, or too few addresses
-            return None
-        where = shared.where
-        if where is None:
-            shared.close()
-        else:
-            self._held[ROOT] = Memory(shared, published)
-        return where
+            def hear(message: Any, ended: list[Ended | Gone] = ended) -> None:
+                if isinstance(message, Ended | Gone):
+                    ended.append(message)
 
-    def _meet(self, handle: _FarHandle, near: Near) -> None:
-        for slot in range(self._prepare.shape.versions):
-            self._stale.forget((handle.worker, slot))  # it is a new agent's
-        handle.has_agent = True
-        handle.has_parameters = near.has_parameters
-        rows = Shared.reach(near.rows) if self._shares else None
-        if rows is not None:
-            handle.rows = self._held[handle.worker] = Memory(rows, self._prepare.shape)
-
-    def _part(self, handle: _FarHandle) -> None:
-        handle.has_agent = handle.has_parameters = False
-        handle.rows = None
-        if handle.worker in self._held:
-            self._held.pop(handle.worker).close()
-
-    def _agent_lost(self, handle: _FarHandle, reason: str) -> None:
-        self._part(handle)
-        if not self._started:
-            problem = f"worker {handle.worker} was lost while it was set up: {reason}"
-            raise EngineFailed(problem, "looking at its log")
-        self._call_off(handle.worker)  # or what ends would let it in next
-        if handle.worker in self._ports:
-            self._ports[handle.worker].clear(lambda trip: False)
-        for key, (trip, _, _) in list(self._trips.items()):
-            if handle.worker in (trip.handle.worker, trip.to):
-                self._come(key, None)
-        if handle.channel is not None:
-            handle.channel.close()
-            self._hear(handle)
-        cause = f"its agent is gone ({reason})"
-        if not self._losses.explain_all(handle.worker, cause):
-            outlook = self._outlook(handle)
-            _log.warning("worker %d: %s; %s", handle.worker, cause, outlook)
-
-    def _outlook(self, handle: WorkerHandle) -> str:
-        """Say what follows the loss of a worker."""
-        if self._far(handle.worker).has_agent:
-            return super()._outlook(handle)
-        if self._transport.restarts:
-            return "it comes back with a new agent"
-        return "it does not come back"
+            link.hear = hear
+            link.send(End())
+            ending.append((link, ended))
+    deadline = time.monotonic() + _POLITE
+    while any(not ended for _, ended in ending) and time.monotonic() < deadline:
+        lobby.reactor.poll(deadline - time.monotonic())
+    for link, ended in ending:
+        link.hear = None
+        if not ended:
+            link.connection.cut("it does not end its workers")

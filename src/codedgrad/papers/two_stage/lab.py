@@ -121,13 +121,9 @@ def over(one: Floats, other: Floats) -> Measured:
 def one_thread() -> Iterator[None]:
     """Let linear algebra keep to one thread: small systems gain nothing by two.
 
-    On a machine that does other things they lose a lot: one waits for the other. What
-    sees to it comes with scikit-learn; without it things are as they are.
+    On a machine that does other things they lose a lot: one waits for the other.
     """
-    try:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # has no types
-    except ImportError:
-        yield
-        return
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(limits=1):
         yield

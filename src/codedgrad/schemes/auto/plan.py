@@ -34,8 +34,8 @@ from codedgrad.core.events import (
     MessageFailed,
     Progressed,
     TimerFired,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.orders import Orders
 from codedgrad.core.plan import Ask, Decision, Fail, Wait
@@ -136,11 +136,16 @@ class LivePlan:
                 return self._progress(state, event)
             case MessageArrived():
                 return self._arrive(state, event)
-            case MessageFailed(_, worker) | WorkerLost(worker):
-                self._forget(state, worker, isinstance(event, WorkerLost))
+            case MessageFailed(_, worker):
+                self._forget(state, worker, is_lost=False)
                 return self._soon(state)
-            case WorkerJoined(worker):
-                self._hands.renew(worker)
+            case WorkersLost(workers):
+                for worker in workers:
+                    self._forget(state, worker, is_lost=True)
+                return self._soon(state)
+            case WorkersJoined(workers):
+                for worker in workers:
+                    self._hands.renew(worker)
                 return self._soon(state)
             case TimerFired():
                 self._said = math.inf

@@ -41,8 +41,8 @@ from codedgrad.core import (
     State,
     TimerFired,
     Wait,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.plan import Rule, Tally
 
@@ -133,10 +133,12 @@ class TreePlan:
                     return finish
             case MessageFailed(_, worker, message):
                 self._fail(self._place[worker], message, state, orders)
-            case WorkerLost(worker):
-                self._forget(self._place[worker])
-            case WorkerJoined(worker):
-                self._begin(self._place[worker], state, orders)
+            case WorkersLost(workers):
+                for worker in workers:
+                    self._forget(self._place[worker])
+            case WorkersJoined(workers):
+                for worker in workers:
+                    self._begin(self._place[worker], state, orders)
             case TimerFired() if state.now >= self._end:
                 return self._give_up(state)
         if orders:

@@ -33,8 +33,8 @@ from codedgrad.core.events import (
     MessageFailed,
     Progressed,
     TimerFired,
-    WorkerJoined,
-    WorkerLost,
+    WorkersJoined,
+    WorkersLost,
 )
 from codedgrad.core.orders import Orders
 from codedgrad.core.plan import Ask, Decision, Fail, Finish, Wait
@@ -101,14 +101,15 @@ class StagedPlan:
             case MessageFailed(_, worker, message):
                 self._helpers.failed[worker] += 1
                 self._lists.fail(message)
-            case WorkerLost(worker):
-                self._lists.lose(worker)
+            case WorkersLost(workers):
+                for worker in workers:
+                    self._lists.lose(worker)
             case TimerFired():
                 self._said = 0.0
                 return self._timer(state)
         if self._is_first:
             return self._stage_one(state)
-        changed = isinstance(event, WorkerLost | WorkerJoined | MessageFailed)
+        changed = isinstance(event, WorkersLost | WorkersJoined | MessageFailed)
         if changed or self._helpers.is_short:
             return self._mend(state)
         return self._wait(state)

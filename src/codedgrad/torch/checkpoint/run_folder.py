@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,15 +269,7 @@ class Folder:
         """Open the files; return what is to be told every event."""
         check = self.lock.check
         check()  # making the job may have taken long
-        try:
-            write_manifest(self.path, manifest, check)
-        except OSError as error:
-            check()  # a successor removes what this root has half written
-            if self.step == 0:
-                raise _unwritable(self.path, error) from None
-            problem = "%s cannot be written: %s; the run goes on"
-            _log.warning(problem, self.path / MANIFEST, error.strerror)
-        self._manifest = manifest
+        self._write(manifest)
         if self.step > 0 and (problem := trouble_with(self.path / TRACE)):
             _log.warning("%s; earlier steps will be missing from reports", problem)
         log = StepLog(self.path, self.lock.life, check)
@@ -287,6 +279,32 @@ class Folder:
         )
         self._files.callback(self._recorder.close)
         return self._recorder
+
+    def note_threads(self, threads: Sequence[int]) -> None:
+        """Note the threads of every worker, which are known when hosts are there."""
+        before = [] if self.before is None else self.before.threads
+        now = list(threads)
+        if before and now and before != now:
+            _log.warning(
+                "workers computed with %s threads before, and with %s from now on; "
+                "sums may differ in their last bits",
+                before,
+                now,
+            )
+        self._write(msgspec.structs.replace(self._manifest, threads=now))
+
+    def _write(self, manifest: Manifest) -> None:
+        """Write what is run."""
+        check = self.lock.check
+        try:
+            write_manifest(self.path, manifest, check)
+        except OSError as error:
+            check()  # a successor removes what this root has half written
+            if self.step == 0:
+                raise _unwritable(self.path, error) from None
+            problem = "%s cannot be written: %s; the run goes on"
+            _log.warning(problem, self.path / MANIFEST, error.strerror)
+        self._manifest = manifest
 
     def log(self, line: StepLine) -> None:
         """Write the figures of a step.

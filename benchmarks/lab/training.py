@@ -1,6 +1,7 @@
-"""Trains on a Ray cluster until its input is closed; runs in `h0` of the lab.
+"""Trains until something is written to its input; runs in `h0` of the lab.
 
-    spot_driver.py --workers 8 < a pipe
+    training.py --engine ray --workers 8 < a pipe
+    mpirun -n 3 python -m codedgrad.engines.mpi training.py --engine mpi < a pipe
 
 Prints a line of JSON for every step, loss and return. All have `at`, on the clock that
 every process of the machine shares. Every sum is compared with one made here, and the
@@ -19,18 +20,18 @@ import time
 from typing import Any
 
 import numpy as np
-import ray
 from numpy.typing import NDArray
 
-from codedgrad.core import Command, Event, WorkerJoined, WorkerLost
-from codedgrad.engines import Driver, Ray
+from codedgrad.core import Command, Event, WorkersJoined, WorkersLost
+from codedgrad.engines import Driver, Mpi, Ray
 from codedgrad.jobs import Descent, NumpyJob, single_process
-from codedgrad.schemes import fractional
+from codedgrad.schemes import build
 
 SIZE = 15_000  # numbers in a gradient: 120 kB, more than Ray sends with a call
 SAMPLES = 4  # of a part
 RATE = 0.5
 MOST = 100_000  # steps
+CLOSE = 1e-10  # to the parameters of a single process
 
 
 class Regression:
@@ -66,43 +67,41 @@ def say(**what: Any) -> None:
 
 
 def watch(event: Event, commands: list[Command]) -> None:
-    if isinstance(event, WorkerLost | WorkerJoined):
-        what = "lost" if isinstance(event, WorkerLost) else "joined"
-        say(what=what, worker=event.worker)
+    if isinstance(event, WorkersLost | WorkersJoined):
+        what = "lost" if isinstance(event, WorkersLost) else "joined"
+        say(what=what, workers=list(event.workers))
 
 
-class Places:
-    """Knows the host of every worker."""
+def engine_of(name: str) -> Mpi | Ray:
+    if name == "mpi":  # the root's host has workers like any other
+        return Mpi(threads=1)
+    # One core a host has room for one worker; the root's host has none.
+    return Ray(address="auto", workers_per_host=1, root_is_agent=False)
 
-    def __init__(self, engine: Ray) -> None:
-        self._engine = engine
-        self._names = {"": ""}
 
-    def __call__(self) -> list[str]:
-        nodes = self._engine.agent_nodes
-        if not self._names.keys() >= set(nodes):
-            found = {n["NodeID"]: n["NodeManagerHostname"] for n in ray.nodes()}
-            self._names |= found
-        return [self._names[node] for node in nodes]
+def places(engine: Mpi | Ray) -> list[str]:
+    """Return the host of every worker; empty while the worker is not there."""
+    absent = ("lost", "starting")
+    return ["" if w.state in absent else w.host for w in engine.workers]
 
 
 def is_over() -> bool:
-    """Return whether the input is closed."""
+    """Return whether there is input; mpirun does not say that it is closed."""
     return bool(select.select([sys.stdin], [], [], 0.0)[0])
 
 
-def run(workers: int, seconds: float) -> None:
-    scheme = fractional(workers, tolerance=1)
+def run(options: argparse.Namespace) -> None:
+    scheme = build(options.scheme, options.workers)
     quick = NumpyJob(Regression(), SIZE)
-    job = NumpyJob(Regression(seconds / len(scheme.placement[0])), SIZE)
-    engine, begin = Ray(address="auto"), np.zeros(SIZE)
+    job = NumpyJob(Regression(options.seconds), SIZE)
+    engine, begin = engine_of(options.engine), np.zeros(SIZE)
     descent, worst, step = Descent(begin, MOST, RATE), 0.0, 0
     right, scratch = np.empty((2, job.layout.message))
     try:
         driver = Driver(engine, scheme, job.layout, watch=watch)
-        engine.start(lambda: job, job.layout, workers, parts=scheme.parts)
-        places = Places(engine)
-        say(what="started", parts=[list(parts) for parts in scheme.placement])
+        engine.start(lambda: job, job.layout, scheme.workers, parts=scheme.parts)
+        parts = [list(parts) for parts in scheme.placement]
+        say(what="started", parts=parts, pids=engine.pids, where=places(engine))
         while not is_over():
             sum_ = driver.step(descent.parameters)
             right[:] = 0.0
@@ -118,8 +117,9 @@ def run(workers: int, seconds: float) -> None:
                 step=report.step,
                 seconds=round(report.seconds, 4),
                 heard=list(report.heard),
+                off=float(off),
                 lives=list(engine.lives),
-                where=places(),
+                where=places(engine),
             )
             step += 1
     finally:
@@ -127,15 +127,23 @@ def run(workers: int, seconds: float) -> None:
     alone = single_process(Regression(), begin, scheme.parts, steps=step, rate=RATE)
     apart = float(abs(alone.parameters - descent.parameters).max())
     scale = float(abs(alone.parameters).max())
-    say(what="ended", steps=step, worst=worst, apart=apart / scale)
+    equal = np.allclose(alone.parameters, descent.parameters, rtol=CLOSE, atol=CLOSE)
+    say(
+        what="ended",
+        steps=step,
+        worst=worst,
+        apart=apart / scale,
+        equal=bool(equal),
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--engine", choices=("mpi", "ray"), required=True)
+    parser.add_argument("--scheme", default="fractional(1)")
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=0.05, help="a worker and step")
-    options = parser.parse_args()
-    run(options.workers, options.seconds)
+    parser.add_argument("--seconds", type=float, default=0.025, help="of a part")
+    run(parser.parse_args())
 
 
 if __name__ == "__main__":

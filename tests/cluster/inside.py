@@ -1,4 +1,4 @@
-"""What scripts share that tests run under mpirun."""
+"""What scripts share that tests run under mpirun or torchrun."""
 
 import json
 import os
@@ -41,10 +41,20 @@ def state(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
+def nurseries(engine: Any) -> list[int]:
+    """Return the processes that the workers were forked from, by worker."""
+    return [int(state(pid)[1]) for pid in engine.pids]
+
+
 def agents(engine: Any) -> list[int]:
-    """Return the processes of MPI that workers are beside: their nurseries' parents."""
-    nurseries = [int(state(pid)[1]) for pid in engine.pids]
-    return [int(state(pid)[1]) for pid in nurseries]
+    """Return the agents of the workers' hosts, by worker: their nurseries' parents."""
+    return [int(state(pid)[1]) for pid in nurseries(engine)]
+
+
+def far_host(engine: Any, worker: int) -> Any:
+    """Return the host of a worker that is not on the root's own."""
+    [host] = [host for host in engine._far.values() if worker in host.workers]
+    return host
 
 
 def stop(pid: int) -> None:
@@ -52,6 +62,14 @@ def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     while state(pid)[0] != "T":
         time.sleep(0.001)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, though its parent may not have noticed."""
+    try:
+        return state(pid)[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def go_on(pid: int) -> None:

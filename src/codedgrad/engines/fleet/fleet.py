@@ -2,20 +2,24 @@
 
 It decides nothing about a step. It knows which life of a worker is there and what that
 has in hand, hands reports on as events, brings the dead back, and carries out faults on
-purpose. Where workers are, and how frames and numbers get there, its subclasses know.
+purpose. The workers are on hosts: the root's own machine, and others that a subclass
+reaches.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
 import math
+import os
 import signal
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from sched import scheduler
 from typing import Any, ClassVar
 
 import msgspec
@@ -33,24 +37,31 @@ from codedgrad.core import (
     Progressed,
     Upload,
     WorkerFreed,
-    WorkerJoined,
-    WorkerLost,
+    WorkersLost,
 )
 from codedgrad.delays import Times
 from codedgrad.engines.clock import LOOK, Clock
 from codedgrad.engines.engine import MakeJob
 from codedgrad.engines.faults import FaultPlan, away, no_delays
-from codedgrad.engines.host.deaths import Deaths, DeathVerdict, signal_name
+from codedgrad.engines.fleet.lives import Lives
+from codedgrad.engines.fleet.root_host import RootHost
+from codedgrad.engines.fleet.worker_handle import HostHandle, WorkerHandle
+from codedgrad.engines.host.cores import checked_threads, threads_per_worker
 from codedgrad.engines.host.file_descriptors import enough_descriptors
-from codedgrad.engines.host.lost_workers import (
-    LONGEST_WAIT,
-    UNKNOWN,
-    LostWorker,
-    LostWorkerLog,
+from codedgrad.engines.host.host import Heard, Host, Over
+from codedgrad.engines.host.memory_layout import (
+    OPEN_SEGMENTS,
+    Memory,
+    MemoryShape,
+    Private,
 )
-from codedgrad.engines.host.memory_layout import OPEN_SEGMENTS
-from codedgrad.engines.host.rows import Rows
+from codedgrad.engines.host.nursery_client import packed, script_arguments
+from codedgrad.engines.host.nursery_messages import Born, Died, Failed, Prepare, Setup
+from codedgrad.engines.host.process_title import script_name
+from codedgrad.engines.host.reactor import Reactor
+from codedgrad.engines.host.rows import ROOT_HOST, Rows
 from codedgrad.engines.host.same_job import SameJob
+from codedgrad.engines.host.shared_memory import Shared
 from codedgrad.engines.host.wire import (
     Crashed,
     Fired,
@@ -62,42 +73,64 @@ from codedgrad.engines.host.wire import (
     Told,
     decode_said,
 )
-from codedgrad.engines.host.worker_handle import WorkerHandle
 from codedgrad.engines.worker_status import WorkerStatus, WorkerTable
 from codedgrad.errors import (
     CodedgradError,
-    EngineFailed,
     InvalidOptions,
     JobFailed,
     ProtocolError,
 )
-from codedgrad.jobs import DescribesParts, VectorLayout, WorkerJob
+from codedgrad.jobs import VectorLayout, WorkerJob
 
 _log = logging.getLogger("codedgrad")
 _SLOW_START = 10.0  # seconds until it is said what is waited for
 
 
-class Fleet(ABC):
-    """An engine whose workers are processes.
+def inlet(inbox: deque[tuple[int, Any]], host: int) -> Callable[[Any], None]:
+    """Return what puts the reports of a host into an inbox.
 
-    Args:
-        open_segments: Sums that a worker may hold in a step.
-        preload: Modules that workers will import anyway; imported once for all.
-        interrupts: Whether `delays` end when their part is abandoned.
+    It does not refer to the engine: a host keeps it, and an engine that its own hosts
+    referred to would not be closed when its user forgets it.
+    """
+    return lambda report: inbox.append((host, report))
+
+
+class Held:
+    """What an engine must give back, also if it is forgotten or Python ends.
+
+    Nothing in it may lead back to the engine, which would then never be forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self._owner = os.getpid()
+
+    def close(self) -> None:
+        """Give everything back, the last thing first."""
+        if os.getpid() == self._owner:  # else a fork of the root: none of it is its own
+            self.stack.close()
+
+
+class Fleet(ABC):
+    """An engine whose workers are processes, on one host or on several.
+
+    `Local`, which is this with the root's own host alone, documents the arguments.
 
     Attributes:
         refused: What workers said that could not be meant, counted by reason.
     """
 
     name: ClassVar[str]
-    _rows: Rows
+    _reactor: Reactor  # watches the sockets of workers, and of other hosts
 
     def __init__(
         self,
         *,
         open_segments: int = OPEN_SEGMENTS,
+        folder: Path | None = None,
         preload: Sequence[str] = (),
         interrupts: bool = False,
+        threads: int | str = "auto",
     ) -> None:
         if open_segments < 1:
             problem = f"open_segments = {open_segments}"
@@ -106,79 +139,49 @@ class Fleet(ABC):
             interrupts_part=interrupts, rows_per_worker=open_segments
         )
         self.refused: Counter[str] = Counter()
+        self._threads = checked_threads(threads)
+        self._folder = folder
         self._preload = list(preload)
         self._handles: list[WorkerHandle] = []
+        self._hosts: list[HostHandle] = []
+        self._root_host: RootHost | None = None
+        self._threads_of: dict[int, int] = {}  # by host, of each worker there
+        self._inbox: deque[tuple[int, Any]] = deque()  # (host, what it has said)
         self._pending: deque[Event] = deque()
-        self._agenda: list[tuple[float, int, Callable[[], object]]] = []
-        self._planned = 0
         self._clock = Clock()
-        self._step = self._finished = -1  # published last, and ended last
-        self._is_step_open = False
+        self._agenda = scheduler(self.now, delayfunc=lambda seconds: None)
+        self._lives = Lives(self._agenda, self.now, self._pending.append)
+        self._finished = -1  # the step that has ended last
         self._crashes: set[tuple[int, int]] = set()
-        self._reports: dict[int, tuple[int, int, str]] = {}  # of crashes, by worker
-        self._deaths = Deaths()
-        self._losses = LostWorkerLog()
         self._failure: CodedgradError | None = None  # met between two steps
         self._thread = threading.get_ident()
         self._same = SameJob()
-        self._root: object = None
-        self._started = False
         self._is_joining = False
+        self._held = Held()
+        self._end = weakref.finalize(self, self._held.close)
 
     # -- what differs ----------------------------------------------------------------
 
     @abstractmethod
-    def _prepare_all(
-        self, make: MakeJob, workers: int, delays: Times, parts: int
+    def _open(self, setup: Setup, workers: int) -> None:
+        """Get a reactor, and hosts for workers, by `_begin_at_root` among others."""
+
+    def _hear_host(self, host: int, message: Any) -> None:
+        """Take what only other hosts say."""
+        raise ProtocolError(f"host {host} says {message!r}")
+
+    def _bring(self, handle: WorkerHandle, sent: Sent, reader: int) -> None:
+        """Let a sum travel to where it is wanted; hand its message out when it has."""
+        raise ProtocolError("on one host no sum travels")
+
+    def _in_flight(self) -> Collection[int]:
+        """Return the versions of the parameters that are being sent."""
+        return ()
+
+    def _publish_elsewhere(  # noqa: B027 - on one host there is nowhere else
+        self, version: int, changed: Sequence[tuple[int, int]] | None
     ) -> None:
-        """Get everything ready for workers; make `_handles` and `_rows`."""
-
-    @abstractmethod
-    def _spawn(self, handle: WorkerHandle) -> None:
-        """Begin a life of a worker, unless it has one."""
-
-    @abstractmethod
-    def _signal(self, handle: WorkerHandle, life: int, number: signal.Signals) -> None:
-        """Send a signal to a worker, unless that life of it is over."""
-
-    @abstractmethod
-    def _keep(
-        self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
-    ) -> None:
-        """Note the parameters of a new step, (parameters,).
-
-        They may change when the step is finished. Of those of the step before only the
-        stretches that have `changed` may differ; None: all.
-        """
-
-    @abstractmethod
-    def _place(self, handle: WorkerHandle, row: int, step: int) -> tuple[int, int]:
-        """Return a row's number at its worker, and where a step's parameters are."""
-
-    @abstractmethod
-    def _arrive(self, handle: WorkerHandle, sent: Sent) -> None:
-        """See to it that a message of the open step is handed out when it is there."""
-
-    @abstractmethod
-    def _wait_for_something(self, timeout: float) -> None:
-        """Wait so long at most, and take what workers have said."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End all processes."""
-
-    @property
-    @abstractmethod
-    def _is_open(self) -> bool:
-        """Whether it is not closed."""
-
-    @abstractmethod
-    def _has_sent(self, handle: WorkerHandle) -> None:
-        """Note that something was sent to a worker."""
-
-    @abstractmethod
-    def _forget_channel(self, handle: WorkerHandle) -> None:
-        """Note that a life of a worker is over."""
+        """Note where in memory the new parameters are, and what of them has changed."""
 
     # -- what a driver calls ---------------------------------------------------------
 
@@ -206,24 +209,94 @@ class Fleet(ABC):
         self._faults.begin(workers)
         delays = away(self._faults, delays)
         self._layout = layout
-        self._root = root
+        self._lives.faults, self._lives.root = self._faults, root
+        setup = Setup(
+            script=script_name(),
+            preload=self._preload,
+            job=packed(make),
+            fixed=delays.fixed.T.tolist(),
+            part=delays.part(parts).T.tolist(),
+            interrupts=self.capabilities.interrupts_part,
+            stretch=[] if delays.stretch is None else delays.stretch.T.tolist(),
+            argv=script_arguments(),
+        )
         try:
             with enough_descriptors(workers):
-                self._prepare_all(make, workers, delays, parts)
+                self._open(setup, workers)
                 self._start_all()
         except BaseException:
             self.close()
             raise
-        self._started = True
+        self._lives.has_begun = True
+
+    def close(self) -> None:
+        """End all processes and let go of the memory."""
+        self._end()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._end.alive
+
+    @property
+    def _step(self) -> int:
+        return self._lives.step
+
+    @property
+    def _is_step_open(self) -> bool:
+        return self._lives.is_step_open
+
+    def _begin_at_root(
+        self, setup: Setup, numbers: list[int], others: int, cores: float, inbox: int
+    ) -> None:
+        """Make the root's memory, and its own host if it has workers.
+
+        Args:
+            setup: For the host.
+            numbers: Of the workers there.
+            others: Workers on other hosts.
+            cores: That the workers there share.
+            inbox: Rows for what other hosts send.
+        """
+        shape = MemoryShape.of(
+            self._layout,
+            len(numbers),
+            self.capabilities.rows_per_worker,
+            elsewhere=others,
+            inbox=inbox if numbers else 0,
+        )
+        if not numbers:
+            self._memory = Memory(Private(shape.size), shape)
+            return
+        threads = threads_per_worker(self._threads, cores, len(numbers))
+        self._threads_of[ROOT_HOST] = threads
+        shared = Shared(shape.size, shape.least, self._folder)
+        prepare = Prepare(setup, shape, numbers, threads)
+        host = Host(prepare, shared, self._reactor, inlet(self._inbox, ROOT_HOST))
+        self._held.stack.callback(host.close)
+        self._memory = host.memory
+        self._root_host = RootHost(host, numbers)
+        self._hosts.append(self._root_host)
+
+    def _seat_workers(self, workers: int, inbox: int = 0) -> None:
+        """Give every worker its place, once all hosts are known."""
+        hosts = {worker: host for host in self._hosts for worker in host.workers}
+        self._handles = [WorkerHandle(w, hosts[w]) for w in range(workers)]
+        seats = [
+            (handle.where.number, handle.where.workers.index(handle.worker))
+            for handle in self._handles
+        ]
+        self._rows = Rows(self._memory, seats, inbox)
 
     def _start_all(self) -> None:
         absent = self._faults.first_absent()
         for handle in self._handles:
             if handle.worker in absent:
-                self._pending.append(WorkerLost(handle.worker, 0.0))
+                self._pending.append(WorkersLost((handle.worker,), 0.0))
             else:
-                self._spawn(handle)
-        self._same.root(self._root)  # now: workers take longer than this to be ready
+                self._lives.spawn(handle)
+        self._same.root(
+            self._lives.root
+        )  # now: workers take longer than this to be ready
         self._wait(lambda: all(w.is_up for w in self._handles if w.life), "to start")
 
     def now(self) -> float:
@@ -237,7 +310,7 @@ class Fleet(ABC):
         changed: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Let all orders from now on be about a new step, and these parameters."""
-        if not self._started or not self._is_open:
+        if not self._lives.has_begun or not self._is_open:
             raise ProtocolError("the engine is not started, or closed")
         parameters = np.asarray(parameters)
         if parameters.shape != (self._layout.parameters,):
@@ -247,10 +320,8 @@ class Fleet(ABC):
             failure, self._failure = self._failure, None
             raise failure
         self._keep(parameters, changed)
-        self._step = step
-        self._is_step_open = True
+        self._lives.begin_step(step)
         self._crashes.clear()
-        self._deaths.forget_before(step)
         self._rows.begin()
         self._membership(step)
         self._clock.watch()
@@ -263,8 +334,7 @@ class Fleet(ABC):
             return  # its loss is about to be handed out
         if isinstance(order, Assign):
             self._strike(handle, order.step)
-            row = self._rows.give(order.segment, order.message, order.to)
-            give = Give(order, *self._place(handle, row, order.step))
+            give = Give(order, self._rows.give(order.segment, order.message, order.to))
         elif isinstance(order, Upload):
             self._rows.expect(order.message, worker, order.segments, order.to)
             give = Give(order, gathered=self._rows.gathered(order.gathered))
@@ -273,14 +343,31 @@ class Fleet(ABC):
         handle.give(give)
         if isinstance(order, Drop):
             self._rows.forget(worker)
-        self._has_sent(handle)
+
+    def _keep(
+        self, parameters: NDArray[Any], changed: Sequence[tuple[int, int]] | None
+    ) -> None:
+        """Note the parameters of a new step, (parameters,).
+
+        They may change when the step is finished. Of those of the step before only the
+        stretches that have `changed` may differ; None: all.
+        """
+        near = [] if self._root_host is None else self._root_host.workers
+        handles = [self._handles[worker] for worker in near]
+        in_hand = {handle.version for handle in handles if handle.in_hand is not None}
+        version = self._memory.publish(
+            parameters, in_hand.union(self._in_flight()), changed
+        )
+        if self._root_host is not None:
+            self._root_host.published = version
+        self._publish_elsewhere(version, changed)
 
     def finish(self, step: int) -> None:
         """Let all workers drop what they have in hand of a step."""
         self._finished = step
         for handle in self._handles:
             handle.drop(step)
-        self._is_step_open = False
+        self._lives.is_step_open = False
         self._clock.unwatch()
 
     def combine(self, weights: Sequence[tuple[int, float]]) -> NDArray[Any]:
@@ -309,13 +396,19 @@ class Fleet(ABC):
         if looked and timeout > 0 and at > deadline:
             return None
         event = self._pending.popleft()
-        if isinstance(event, WorkerLost):
+        if isinstance(event, WorkersLost):
             # The next life is planned only now, when the coordinator hears of the loss:
             # an order that it has given to this life can then not reach the next one.
-            self._rows.forget(event.worker)
-            self._plan_life(self._handles[event.worker])
+            for worker in event.workers:
+                self._rows.forget(worker)
+            self._lives.come_back([self._handles[worker] for worker in event.workers])
         stamped: Event = msgspec.structs.replace(event, at=at)
         return stamped
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """How many threads each worker computes with."""
+        return tuple(self._threads_of[each.where.number] for each in self._handles)
 
     @property
     def lives(self) -> tuple[int, ...]:
@@ -341,7 +434,7 @@ class Fleet(ABC):
     def _state(self, handle: WorkerHandle) -> str:
         if not self._is_open:
             return "ended"
-        if handle.channel is None:
+        if not handle.is_there:
             return "lost"
         if not handle.is_up:
             return "starting"
@@ -357,7 +450,9 @@ class Fleet(ABC):
         the next step, where a caller expects it.
         """
         is_ours = threading.get_ident() == self._thread
-        if self._is_step_open or not (is_ours and self._started and self._is_open):
+        if self._is_step_open or not (
+            is_ours and self._lives.has_begun and self._is_open
+        ):
             return
         try:
             self._poll(0.0)
@@ -368,39 +463,63 @@ class Fleet(ABC):
 
     def _poll(self, timeout: float) -> None:
         """Wait for something, at most so long, and see to it."""
-        if self._agenda:
-            timeout = min(timeout, self._agenda[0][0] - self.now())
-        timeout = min(max(0.0, timeout), LOOK)
+        due = min((each.time for each in self._agenda.queue), default=math.inf)
+        timeout = min(timeout, due - self.now(), LOOK)
+        timeout = max(0.0, timeout)
         self._clock.wait(timeout)
         with enough_descriptors(len(self._handles)):  # workers and nurseries start here
-            self._wait_for_something(timeout)
-            while self._agenda and self._agenda[0][0] <= self.now():
-                heapq.heappop(self._agenda)[2]()
+            self._reactor.poll(0.0 if self._inbox else timeout)
+            while self._inbox:
+                self._note(*self._inbox.popleft())
+            self._agenda.run(blocking=False)
 
-    def _hear(self, handle: WorkerHandle) -> None:
-        channel = handle.channel
-        if channel is None:
-            return
+    def _note(self, host: int, report: Any) -> None:
+        """Take what a host has said."""
+        match report:
+            case Heard(worker, life, frame):
+                handle = self._handles[worker]
+                if handle.is_there and handle.life == life:
+                    self._hear(handle, frame)
+            case Over(lives, cause, garbled):
+                handles = [
+                    self._handles[worker]
+                    for worker, life in lives
+                    if self._handles[worker].life == life
+                ]
+                if garbled:
+                    for handle in handles:
+                        self._refuse(handle, "nonsense", cause)
+                        handle.is_doomed = True
+                    cause = ""
+                self._lives.lose(handles, cause, "new processes are started")
+            case Died(worker, life, code):
+                self._lives.died(worker, life, code)
+            case Born(threads):
+                if threads > 1:
+                    _log.warning(
+                        "importing the job started %d threads, which workers will not "
+                        "have; import such libraries inside the job",
+                        threads - 1,
+                    )
+            case Failed(text):
+                where = "it was unpacked"
+                if host != ROOT_HOST:
+                    where = f"host {host} unpacked it"
+                raise JobFailed(f"the job, as {where}", text)
+            case _:
+                self._hear_host(host, report)
+
+    def _hear(self, handle: WorkerHandle, frame: bytes) -> None:
         try:
-            for frame in channel.receive():
-                for said in self._decoded(frame):
-                    self._take(handle, said)
+            for said in decode_said(frame):
+                self._take(handle, said)
         except ProtocolError as error:  # no sense can be made of it any more
             self._refuse(handle, "nonsense", str(error))
-            self._kill(handle)  # before it has a successor
-            self._lose(handle)
-            return
+            self._lives.kill(handle)  # before it has a successor
+            self._lives.lose([handle])
         except BaseException:  # what else it said is lost: its next life starts clean
-            self._kill(handle)
+            self._lives.kill(handle)
             raise
-        if not channel.is_open:
-            self._lose(handle)
-
-    def _decoded(self, frame: bytes) -> list[Said]:
-        try:
-            return decode_said(frame)
-        except msgspec.MsgspecError as error:
-            raise ProtocolError(f"a frame that is none: {error}") from None
 
     def _take(self, handle: WorkerHandle, said: Said) -> None:
         worker = handle.worker
@@ -408,10 +527,8 @@ class Fleet(ABC):
             case Ready(pid, host, made):
                 if made is not None:
                     self._same.check(worker, host, made)
-                handle.pid, handle.host, handle.is_up = pid, host, True
-                if self._started:
-                    self._losses.back(worker, pid, host, self.now())
-                    self._pending.append(WorkerJoined(worker, 0.0))
+                handle.pid, handle.host = pid, host
+                self._lives.ready(handle)
             case Told(step, segment, done, closed):
                 handle.hand.told(step, segment, done, closed)
                 self._pending.append(
@@ -426,7 +543,6 @@ class Fleet(ABC):
                 # the record then shows a part in hand, whose end would never be known.
                 if held is not None and (abandoned or held <= self._finished):
                     self._pending.append(WorkerFreed(held, worker, seconds, 0.0))
-                self._has_sent(handle)
             case Fired(id_):
                 fault = self._faults.note(id_)
                 if fault.kind == "stop":
@@ -454,15 +570,34 @@ class Fleet(ABC):
         else:
             self._hand_out(handle, sent)  # late, and noted as such
 
+    def _arrive(self, handle: WorkerHandle, sent: Sent) -> None:
+        """Hand a message of the last step out when its sum is where it is wanted."""
+        rows, worker = self._rows, handle.worker
+        if not rows.is_asked(worker, sent.message, sent.cuts):
+            self._refuse(handle, "unknown", f"message {sent.message} of unknown sums")
+            return
+        is_late = not self._is_step_open or rows.is_dropped(sent.cuts)
+        if is_late or rows.is_heard(sent.message):
+            self._hand_out(handle, sent)
+            return
+        reader = rows.reader(sent.message)
+        if reader is None:
+            return  # it is gone; the coordinator knows, or soon will
+        if self._is_where_wanted(handle, reader):
+            rows.sent(worker, sent.message, sent.cuts)
+            self._hand_out(handle, sent)
+        else:
+            self._bring(handle, sent, reader)
+
+    def _is_where_wanted(self, handle: WorkerHandle, reader: int) -> bool:
+        return handle.where.number == self._rows.host_of(reader)
+
     def _hand_out(self, handle: WorkerHandle, sent: Sent) -> None:
         self._pending.append(
             MessageArrived(
                 sent.step, handle.worker, sent.message, sent.cuts, 0.0, sent.finite
             )
         )
-
-    def _unknown(self, handle: WorkerHandle, sent: Sent) -> None:
-        self._refuse(handle, "unknown", f"message {sent.message} of unknown sums")
 
     def _refuse(self, handle: WorkerHandle, kind: str, reason: str) -> None:
         self.refused[kind] += 1
@@ -471,7 +606,7 @@ class Fleet(ABC):
     def _crashed(self, handle: WorkerHandle, step: int, part: int, text: str) -> None:
         if step < 0:
             where = f"worker {handle.worker}, while it was set up"
-            fatal = not self._started or self._is_joining
+            fatal = not self._lives.has_begun or self._is_joining
         elif part < 0:
             where = f"worker {handle.worker}, in its loop; please report it"
             fatal = True
@@ -484,105 +619,9 @@ class Fleet(ABC):
         if fatal:
             raise JobFailed(where, text)
         last_line = text.strip().splitlines()[-1]
-        self._reports[handle.worker] = step, part, last_line  # told with the loss
+        self._lives.crashed(handle.worker, step, part, last_line)  # told with the loss
 
-    # -- births and deaths -----------------------------------------------------------
-
-    def _lose(self, handle: WorkerHandle) -> None:
-        if handle.channel is None:
-            return
-        self._forget_channel(handle)
-        was_up, pid = handle.is_up, handle.pid
-        worker, life, part = handle.worker, handle.life, handle.hand.part
-        at_step, at_part, crash = self._reports.pop(worker, (-1, -1, ""))
-        moment = self._moment(handle, (at_step, at_part) if at_part >= 0 else part)
-        verdict = self._deaths.lost(worker, life, part, handle.is_doomed)
-        handle.end(self.now())
-        if self._started:
-            outlook = self._outlook(handle)
-            crash = crash and f"the job raised {crash}"
-            loss = LostWorker(
-                worker, pid, handle.host, moment, outlook, self.now(), crash
-            )
-            self._losses.lost(life, loss)
-            tell = partial(self._losses.explain, worker, life, UNKNOWN)
-            self._plan(LONGEST_WAIT, tell)
-        if was_up and self._started:
-            self._pending.append(WorkerLost(handle.worker, 0.0))
-        elif self._started:
-            self._plan_life(handle)
-        else:
-            problem = f"worker {handle.worker} died while it was set up"
-            raise EngineFailed(problem, "looking for what kills it: memory, perhaps")
-        self._judge(verdict)
-
-    def _died(self, worker: int, life: int, code: int) -> None:
-        """Take note of the exit code of a worker, or minus the signal that ended it."""
-        self._judge(self._deaths.died(worker, life, code))
-
-    def _moment(self, handle: WorkerHandle, part: tuple[int, int] | None) -> str:
-        """Say when a worker was lost, and the part that it computed if it is known."""
-        if not handle.is_up:
-            return "while it was set up"
-        if part is not None:
-            step, number = part
-            return f"in step {step}, part {number}{self._samples(step, number)}"
-        if self._step < 0:
-            return "before the first step"
-        return f"{'in' if self._is_step_open else 'after'} step {self._step}"
-
-    def _outlook(self, handle: WorkerHandle) -> str:
-        """Say what follows the loss of a worker."""
-        if self._faults.stays_away(handle.worker, self._step):
-            return "the fault plan keeps it away"
-        seconds = handle.back_off
-        return "a new process is started" + (f" in {seconds:.2g} s" if seconds else "")
-
-    def _judge(self, verdict: DeathVerdict | None) -> None:
-        """Log what has ended a worker; raise if a part is to blame.
-
-        Raises:
-            JobFailed: If the part has ended as many workers as `deaths` says.
-        """
-        if verdict is None:
-            return
-        if verdict.part is None or not verdict.killed:
-            self._losses.explain(verdict.worker, verdict.life, _cause(verdict))
-            return
-        self._losses.discard(verdict.worker, verdict.life)
-        where, memory = f"worker {verdict.worker}", _memory(verdict)
-        step, part = verdict.part
-        samples = self._samples(step, part)
-        deaths = ", ".join(
-            f"worker {worker} by {signal_name(number)}"
-            for worker, number in verdict.killed
-        )
-        advice = 'run it with engine="here" and `python -X faulthandler` to see where'
-        if memory:
-            advice = "give workers more memory, or make parts smaller"
-        raise JobFailed(
-            f"{where}, step {step}, part {part}{samples}",
-            f"the part ends the workers that compute it ({deaths}){memory}; {advice}",
-        )
-
-    def _samples(self, step: int, part: int) -> str:
-        """Return the samples of a part, in brackets; nothing if they are not known."""
-        if not isinstance(self._root, DescribesParts):
-            return ""
-        return f" ({self._root.describe(part, step)})"
-
-    def _kill(self, handle: WorkerHandle) -> None:
-        """Kill a worker on purpose: no part is to blame."""
-        if handle.channel is not None:  # or its next life would count as killed
-            self._signal(handle, handle.life, signal.SIGKILL)
-            handle.is_doomed = True
-
-    def _plan_life(self, handle: WorkerHandle) -> None:
-        def live() -> None:
-            if not self._faults.stays_away(handle.worker, self._step):
-                self._spawn(handle)
-
-        self._plan(handle.back_off, live)
+    # -- faults on purpose -----------------------------------------------------------
 
     def _strike(self, handle: WorkerHandle, step: int) -> None:
         """Stop or kill a worker, if that is planned for a step."""
@@ -590,15 +629,20 @@ class Fleet(ABC):
             return
         for fault in self._faults.due("stop", step, handle.worker):
             self._faults.note(fault.id)
-            self._signal(handle, handle.life, signal.SIGSTOP)
+            handle.signal(signal.SIGSTOP)
             self._go_on_later(handle, fault.seconds)
         for fault in self._faults.due("kill", step, handle.worker):
             self._faults.note(fault.id)
-            self._kill(handle)
+            self._lives.kill(handle)
 
     def _go_on_later(self, handle: WorkerHandle, seconds: float) -> None:
         life = handle.life
-        self._plan(seconds, lambda: self._signal(handle, life, signal.SIGCONT))
+
+        def go_on() -> None:
+            if handle.life == life:
+                handle.signal(signal.SIGCONT)
+
+        self._agenda.enter(seconds, 0, go_on)
 
     def _membership(self, step: int) -> None:
         """Let workers leave and join as planned for a step, and wait until they did."""
@@ -610,14 +654,14 @@ class Fleet(ABC):
             self._faults.note(fault.id)
 
     def _leave(self, handle: WorkerHandle) -> None:
-        self._kill(handle)
-        self._wait(lambda: handle.channel is None, "to leave")
+        self._lives.kill(handle)
+        self._wait(lambda: not handle.is_there, "to leave")
 
     def _join(self, handle: WorkerHandle) -> None:
         if handle.is_doomed:
-            self._wait(lambda: handle.channel is None, "to end")
+            self._wait(lambda: not handle.is_there, "to end")
         self._is_joining = True
-        self._spawn(handle)
+        self._lives.spawn(handle)
         self._wait(lambda: handle.is_up, "to join")
         self._is_joining = False
 
@@ -628,22 +672,3 @@ class Fleet(ABC):
             if self.now() > told:
                 told = math.inf
                 _log.warning("still waiting for workers %s", what)
-
-    def _plan(self, seconds: float, act: Callable[[], object]) -> None:
-        self._planned += 1
-        heapq.heappush(self._agenda, (self.now() + seconds, self._planned, act))
-
-
-def _cause(verdict: DeathVerdict) -> str:
-    """Say what ended a worker."""
-    if verdict.code >= 0:
-        return f"it ended with exit code {verdict.code}"
-    said = f"ended by {signal_name(-verdict.code)}"
-    return f"{said}, on purpose" if verdict.is_intended else said + _memory(verdict)
-
-
-def _memory(verdict: DeathVerdict) -> str:
-    """Return who may have sent a SIGKILL; nothing for any other death."""
-    if verdict.code != -signal.SIGKILL:
-        return ""
-    return ": by kill -9, or by the kernel because memory ran out"

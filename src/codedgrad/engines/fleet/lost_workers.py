@@ -13,6 +13,7 @@ dies again and again is started less and less often, which bounds the number of 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST_WAIT = 1.0
@@ -88,26 +89,55 @@ class LostWorkerLog:
         self._tell_return(worker)
         return True
 
-    def explain_all(self, worker: int, cause: str) -> bool:
-        """Write the lines of all losses of a worker; return whether there were any."""
-        lives = [life for one, life in self._unsaid if one == worker]
-        return any([self.explain(worker, life, cause) for life in lives])
+    def explain_together(
+        self, lives: Sequence[tuple[int, int]], cause: str, outlook: str
+    ) -> None:
+        """Write one line for losses, as (worker, life), that have the same cause."""
+        losses = [self._unsaid.pop(life) for life in lives if life in self._unsaid]
+        if not losses:
+            return
+        first, workers = losses[0], [loss.worker for loss in losses]
+        where = f" on {first.host}" if first.host else ""
+        _log.warning(
+            "%s%s %s lost: %s; %s",
+            _named(workers), where, _were(workers), cause, outlook,
+        )  # fmt: skip
+        for worker in workers:
+            self._tell_return(worker)
 
     def discard(self, worker: int, life: int) -> None:
         """Write no line: the loss ends the run, and the exception says so."""
         self._unsaid.pop((worker, life), None)
 
-    def back(self, worker: int, pid: int, host: str, at: float) -> None:
-        """Write that a worker has a process again, or for the first time."""
-        where = f"(pid {pid} on {host})"
-        since = self._since.pop(worker, None)
-        line = f"worker {worker} has joined {where}"
-        if since is not None:
-            line = f"worker {worker} is back {where} after {at - since:.2g} s"
-        self._returns[worker] = line
-        self._tell_return(worker)
+    def back(self, workers: Sequence[int], pid: int, host: str, at: float) -> None:
+        """Write that workers have a process again, or for the first time.
+
+        Args:
+            workers: Of one host, which have come together.
+            pid: Of the process of the first; it is named where there is no other.
+            host: The name of the machine.
+            at: Seconds, on the engine's clock.
+        """
+        where = f"(pid {pid} on {host})" if len(workers) == 1 else f"(on {host})"
+        gone = [self._since.pop(worker) for worker in workers if worker in self._since]
+        verb = "has" if len(workers) == 1 else "have"
+        line = f"{_named(workers)} {verb} joined {where}"
+        if gone:
+            verb = "is" if len(workers) == 1 else "are"
+            line = f"{_named(workers)} {verb} back {where} after {at - min(gone):.2g} s"
+        self._returns[workers[0]] = line
+        self._tell_return(workers[0])
 
     def _tell_return(self, worker: int) -> None:
         """Write the line of a return, if no loss of the worker is still to be told."""
         if worker in self._returns and all(one != worker for one, _ in self._unsaid):
             _log.warning("%s", self._returns.pop(worker))
+
+
+def _named(workers: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, workers))
+    return f"worker {numbers}" if len(workers) == 1 else f"workers {numbers}"
+
+
+def _were(workers: Sequence[int]) -> str:
+    return "was" if len(workers) == 1 else "were"
