@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 
+from codedgrad.engines.host.parent_death import die_with_parent
 from codedgrad.engines.remote.agent import Agent, Invitation, RootLost
 
 _AGAIN = 1.0  # seconds before a root that has refused is called again
@@ -29,6 +30,9 @@ class HostActor:
         self, invitation: Invitation, number: int, cores: float, divides_devices: bool
     ) -> None:
         self._number = number
+        # A killed root takes its raylet along. The raylet's actors notice that
+        # themselves, unless they are stopped: then host and workers would stay.
+        die_with_parent()
         agent = Agent(
             invitation,
             number,
