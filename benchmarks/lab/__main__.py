@@ -9,7 +9,7 @@
     latency   which latency decides a tree against a ring
     fair      a shared link with unequal rates: fair, and first come, first served
     spot      Ray on nine hosts: one killed, one cut off, one brought back
-    hosts     MPI on three hosts: one killed, cut off, stopped; a worker, an agent
+    hosts     MPI and torchrun on three hosts: one killed, cut off, stopped; a worker...
 
 Hosts are network namespaces, their links are limited by the kernel, and nothing leaves
 them. It needs root and iproute2. Figures and tables go to --out, docs by default.

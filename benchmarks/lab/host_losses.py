@@ -1,15 +1,16 @@
-"""MPI on three hosts with several workers each: what becomes of a run when one fails.
+"""Three hosts with several workers each: what becomes of a run when one of them fails.
 
-Every story is a run of its own, on the same hosts. The root's host has workers like the
-others. Something happens to another host in the middle of training, and is undone where
-it can be:
+Every story is a run of its own, on the same hosts, under MPI or under torchrun with
+fixed ranks. The root's host has workers like the others. Something happens to another
+host in the middle of training, and is undone where it can be:
 
     host killed     SIGKILL to agent, nursery and workers there, all at once
     link cut        its link is down until the root has noticed, and then up again
     host stopped    SIGSTOP to every process there, and SIGCONT after a while
     worker killed   kill -9 of a worker there
-    agent killed    kill -9 of the process that mpirun has started there
+    agent killed    kill -9 of the process that the launcher has started there
     daemon killed   SIGKILL to every process there, also to mpirun's own daemon
+    machine killed  the same, with torchrun's own process; then torchrun is started anew
 
 Workers are numbered round robin over hosts, so those of one host are in different
 groups, and the loss of a host is a loss that the scheme tolerates. So no step may be
@@ -18,15 +19,17 @@ loss of a host is one event, and so is its return. In the end no process is left
 
 Open MPI 5.0 does not survive the loss of a daemon: mpirun then ends the whole job, with
 exit code 0. All that can be promised there is that nothing is left running. MPI does
-not start again what was killed; `spot` shows a host that comes back, with Ray.
+not start again what was killed; torchrun does, and `spot` shows Ray doing it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +48,8 @@ PATIENCE = 120.0  # seconds for anything that is waited for
 LONGEST = 10.0  # seconds of a step: less than it takes to notice a cut
 CUT = (20.0, 60.0)  # seconds after which a cut is noticed, at least and at most
 QUICKLY = 5.0  # seconds within which any other loss is noticed
+RESTARTS = 3  # of the processes of a machine, by torchrun
+PORT = 29400  # of torchrun's store, in h0
 OFF = 1e-9  # of a sum, relative to it
 
 
@@ -73,10 +78,12 @@ class Run:
     """One story: what was done, and what the driver said.
 
     Attributes:
+        launcher: `mpi` or `torchrun`.
         name: Of the story.
         scheme: In words.
         lines: Of the driver.
         host: The one that is hit.
+        start_again: Starts torchrun on that host once more.
         workers: Those on it.
         pids: Of all workers as they were at first.
         expected: Losses and returns, in order: what, and of which workers.
@@ -85,14 +92,16 @@ class Run:
         during: Steps that ended between the two.
         fired: Whether it can be seen that the fault was made.
         ends: Whether mpirun is to end the job for it.
-        code: Exit code of mpirun.
+        code: Exit code of mpirun, or of torchrun on the root's host.
         left: Processes that were still there when it had ended.
     """
 
+    launcher: str
     name: str
     scheme: str
     lines: DriverLines
     host: Host
+    start_again: Callable[[], object]
     workers: list[int] = field(default_factory=list)
     pids: list[int] = field(default_factory=list)
     expected: list[tuple[str, list[int]]] = field(default_factory=list)
@@ -110,7 +119,7 @@ class Run:
 
     @property
     def agent(self) -> int:
-        """The process that mpirun has started on the host."""
+        """The process that the launcher has started on the host."""
         return parent(parent(self.pids[self.workers[0]]))  # its nursery's, a worker's
 
     @property
@@ -185,6 +194,9 @@ def kill_worker(run: Run, setting: Setting) -> None:
 def kill_agent(run: Run, setting: Setting) -> None:
     kill(run, run.agent)
     run.expect("lost", run.workers)
+    if run.launcher == "torchrun":  # which starts it again
+        run.expect("joined", run.workers)
+        run.use_again(run.workers)
 
 
 def kill_daemon(run: Run, setting: Setting) -> None:
@@ -192,6 +204,18 @@ def kill_daemon(run: Run, setting: Setting) -> None:
     run.fired = run.agent in run.host.pids()
     run.at = time.monotonic()
     run.host.kill_all()
+
+
+def kill_machine(run: Run, setting: Setting) -> None:
+    run.fired = {run.agent, parent(run.agent)} < set(run.host.pids())
+    run.at = time.monotonic()
+    run.host.kill_all()
+    run.expect("lost", run.workers)
+    run.lines.go_on(setting.steps)  # without it
+    run.undone = time.monotonic()
+    run.start_again()
+    run.expect("joined", run.workers)
+    run.use_again(run.workers)
 
 
 def kill(run: Run, pid: int) -> None:
@@ -227,28 +251,47 @@ def stat(pid: int) -> list[str]:
         raise LabFailed(f"process {pid} has ended by itself", "see why") from None
 
 
-STORIES: dict[str, Callable[[Run, Setting], None]] = {
-    "host killed": kill_host,
+Story = Callable[[Run, Setting], None]
+EITHER: dict[str, Story] = {
     "link cut": cut_link,
     "host stopped": stop_host,
     "worker killed": kill_worker,
     "agent killed": kill_agent,
-    "daemon killed": kill_daemon,
 }
+STORIES: dict[str, dict[str, Story]] = {
+    "mpi": {"host killed": kill_host, **EITHER, "daemon killed": kill_daemon},
+    "torchrun": {**EITHER, "machine killed": kill_machine},
+}
+"""By launcher."""
 
 
 # -- a run -----------------------------------------------------------------------------
 
 
-def measure(lab: Lab, name: str, scheme: str, setting: Setting) -> Run:
+def measure(lab: Lab, launcher: str, name: str, scheme: str, setting: Setting) -> Run:
     """Train, let it happen, and train on for some steps."""
-    args = ["codedgrad.engines.mpi", str(TRAINING), "--engine", "mpi"]
-    args += ["--scheme", scheme, "--workers", str(setting.workers)]
-    args += ["--seconds", "0.01" if scheme == "auto" else "0.025"]  # of a part
-    command = mpi_command(lab, lab.hosts, "-m", args, survives=True)
+    words = ["--engine", launcher, "--scheme", scheme]
+    words += ["--workers", str(setting.workers)]
+    words += ["--seconds", "0.01" if scheme == "auto" else "0.025"]  # of a part
+    hit = lab.hosts[HIT]
+    if launcher == "mpi":
+        args = ["codedgrad.engines.mpi", str(TRAINING), *words]
+        command = mpi_command(lab, lab.hosts, "-m", args, survives=True)
+        others = {}
+    else:
+        command, *rest = torchrun_commands(lab.hosts, [str(TRAINING), *words])
+        others = dict(zip(lab.hosts[1:], rest, strict=True))
+
+    def start(host: Host) -> None:
+        with (host.folder / "torchrun").open("a") as said:
+            host.popen(others[host], stdout=said, stderr=subprocess.STDOUT)
+
     limit = 5 * PATIENCE
     with started(lab, lab.hosts, command, limit, subprocess.PIPE) as (process, _):
-        run = Run(name, scheme, DriverLines(process.stdout, PATIENCE), lab.hosts[HIT])
+        for host in others:
+            start(host)
+        lines = DriverLines(process.stdout, PATIENCE)
+        run = Run(launcher, name, scheme, lines, hit, lambda: start(hit))
         run.lines.go_on(setting.steps)
         if len(run.lines.steps()) < setting.steps:
             said = "".join(run.lines.others)[-1500:]
@@ -257,7 +300,7 @@ def measure(lab: Lab, name: str, scheme: str, setting: Setting) -> Run:
         run.pids = begun["pids"]
         places = enumerate(begun["where"])
         run.workers = [worker for worker, host in places if host == run.host.name]
-        STORIES[name](run, setting)
+        STORIES[launcher][name](run, setting)
         if not run.ends:
             run.lines.go_on(setting.steps)
             with contextlib.suppress(BrokenPipeError):  # it has ended by itself
@@ -270,6 +313,20 @@ def measure(lab: Lab, name: str, scheme: str, setting: Setting) -> Run:
             run.code = process.wait(PATIENCE)
         run.left = remaining(lab.hosts)
     return run
+
+
+def torchrun_commands(hosts: Sequence[Host], words: list[str]) -> list[list[str]]:
+    """Return the command for each host, which are of one job with fixed ranks."""
+    secret = secrets.token_hex(16)
+    environment = [f"CODEDGRAD_SECRET={secret}", "OMP_NUM_THREADS=1"]
+    options = [f"--nnodes={len(hosts)}", "--nproc-per-node=1"]
+    options += [f"--max-restarts={RESTARTS}"]
+    options += [f"--master-addr={hosts[0].name}", f"--master-port={PORT}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
+    return [
+        ["env", *environment, *torchrun, f"--node-rank={host.number}", *words]
+        for host in hosts
+    ]
 
 
 def remaining(hosts: Sequence[Host], patience: float = 10.0) -> list[int]:
@@ -290,8 +347,9 @@ def main(quick: bool, out: Path) -> list[str]:
     runs = []
     with Lab(HOSTS, RATE) as lab:
         for scheme in setting.schemes:
-            for name in STORIES:
-                runs.append(measure(lab, name, scheme, setting))
+            for launcher, stories in STORIES.items():
+                for name in stories:
+                    runs.append(measure(lab, launcher, name, scheme, setting))
     print(table(shown(runs)))
     return [line for run in runs for line in judged(run)]
 
@@ -301,8 +359,8 @@ def main(quick: bool, out: Path) -> list[str]:
 
 def shown(runs: list[Run]) -> Table:
     head = (
-        "story", "scheme", "steps", "lost", "longest [s]", "equal", "left", "code",
-        "events [s after it was done or undone]",
+        "launcher", "story", "scheme", "steps", "lost", "longest [s]", "equal", "left",
+        "code", "events [s after it was done or undone]",
     )  # fmt: skip
     rows = []
     for run in runs:
@@ -311,7 +369,7 @@ def shown(runs: list[Run]) -> Table:
             lost = str(lost_steps(run))
             equal = "yes" if run.end is not None and run.end["equal"] else "NO"
         rows.append(
-            (run.name, run.scheme, str(len(run.lines.steps())), lost,
+            (run.launcher, run.name, run.scheme, str(len(run.lines.steps())), lost,
              f"{longest(run):.2f}", equal, str(len(run.left)), str(run.code),
              "; ".join(events(run)) or "none")
         )  # fmt: skip
@@ -340,7 +398,7 @@ def events(run: Run) -> Iterator[str]:
 
 def judged(run: Run) -> Iterator[str]:
     """Yield what is not as it was promised."""
-    named = f"{run.name}, {run.scheme}"
+    named = f"{run.launcher}, {run.name}, {run.scheme}"
     if not run.fired:
         yield f"{named}: it cannot be seen that it was done"
     if run.left:

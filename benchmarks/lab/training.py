@@ -2,6 +2,7 @@
 
     training.py --engine ray --workers 8 < a pipe
     mpirun -n 3 python -m codedgrad.engines.mpi training.py --engine mpi < a pipe
+    torchrun --nnodes=3 ... training.py --engine torchrun < a pipe
 
 Prints a line of JSON for every step, loss and return. All have `at`, on the clock that
 every process of the machine shares. Every sum is compared with one made here, and the
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import Command, Event, WorkersJoined, WorkersLost
-from codedgrad.engines import Driver, Mpi, Ray
+from codedgrad.engines import Driver, Mpi, Ray, Torchrun
 from codedgrad.jobs import Descent, NumpyJob, single_process
 from codedgrad.schemes import build
 
@@ -72,14 +73,16 @@ def watch(event: Event, commands: list[Command]) -> None:
         say(what=what, workers=list(event.workers))
 
 
-def engine_of(name: str) -> Mpi | Ray:
+def engine_of(name: str) -> Mpi | Ray | Torchrun:
     if name == "mpi":  # the root's host has workers like any other
         return Mpi(threads=1)
+    if name == "torchrun":
+        return Torchrun(threads=1)
     # One core a host has room for one worker; the root's host has none.
     return Ray(address="auto", workers_per_host=1, root_is_agent=False)
 
 
-def places(engine: Mpi | Ray) -> list[str]:
+def places(engine: Mpi | Ray | Torchrun) -> list[str]:
     """Return the host of every worker; empty while the worker is not there."""
     absent = ("lost", "starting")
     return ["" if w.state in absent else w.host for w in engine.workers]
@@ -95,6 +98,8 @@ def run(options: argparse.Namespace) -> None:
     quick = NumpyJob(Regression(), SIZE)
     job = NumpyJob(Regression(options.seconds), SIZE)
     engine, begin = engine_of(options.engine), np.zeros(SIZE)
+    if isinstance(engine, Torchrun):
+        engine.attend()  # in all processes but the root's it does not return
     descent, worst, step = Descent(begin, MOST, RATE), 0.0, 0
     right, scratch = np.empty((2, job.layout.message))
     try:
@@ -139,7 +144,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--engine", choices=("mpi", "ray"), required=True)
+    parser.add_argument("--engine", choices=("mpi", "ray", "torchrun"), required=True)
     parser.add_argument("--scheme", default="fractional(1)")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=0.025, help="of a part")

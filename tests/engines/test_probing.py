@@ -120,7 +120,9 @@ def test_ctrl_c_leaves_no_process_and_no_file(folder: Path) -> None:
         process.kill()
         process.wait()
     assert (process.returncode, out) == (130, "")
-    assert err == "interrupted: nothing was written\n"
+    # A busy machine may also be told that workers take long to start.
+    lines = [line for line in err.splitlines() if not line.startswith("still waiting")]
+    assert lines == ["interrupted: nothing was written"]
     assert not (folder / "probe.json").exists()
     until(lambda: not any(map(is_there, told.read_text().split())))
 
