@@ -1,6 +1,10 @@
 """Frames with bodies between two sockets, however they are cut on their way."""
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -16,6 +20,7 @@ from codedgrad.engines.remote.handshake import Peer
 from codedgrad.errors import ProtocolError
 
 PEER = Peer(1, 1)
+HANG = 60.0  # seconds
 
 
 class Kept:
@@ -31,6 +36,8 @@ class Kept:
         self.frames.append(frame)
         if frame == b"refused":
             raise ProtocolError("no such frame")
+        if frame == b"interrupted":
+            raise KeyboardInterrupt
         if frame == b"short":
             return [memoryview(bytearray(size - 1))]
         if not size:
@@ -156,3 +163,71 @@ def test_a_connection_that_waits_for_nothing_is_not_cut(pair: Pair) -> None:
     assert not pair.connection.is_cut()
     pair.connection.close()
     assert not pair.connection.is_cut()
+
+
+def test_a_read_that_is_interrupted_ends_the_connection(pair: Pair) -> None:
+    """What follows could be taken for what is missing."""
+    pair.other.sendall(wire(b"interrupted", b"body") + wire(b"next"))
+    with pytest.raises(KeyboardInterrupt):
+        pair.poll()
+    pair.poll()
+    assert pair.kept.frames == [b"interrupted"]
+    assert pair.kept.ends == ["reading from it was interrupted"]
+
+
+def test_sending_that_is_interrupted_ends_the_connection(pair: Pair) -> None:
+    """It is told by the reactor, after everything that came before."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    pair.other.sendall(wire(b"before"))
+    with pytest.raises(KeyboardInterrupt):
+        pair.connection.send(b"one", [], interrupt)
+    assert pair.kept.ends == []
+    done: list[Any] = []
+    pair.connection.send(b"two", [], lambda: done.append(True))
+    assert done == [True]
+    pair.poll()
+    assert pair.kept.frames == [b"before"]
+    assert pair.kept.ends == ["sending to it was interrupted"]
+
+
+FORKED = """
+import os, signal, socket, sys
+from codedgrad.engines.host.reactor import Reactor
+from codedgrad.engines.remote.connection import Connection
+from codedgrad.engines.remote.handshake import Peer
+
+link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+reactor = Reactor()
+connection = Connection(link, Peer(1, 1), reactor, None)
+fork = os.fork()
+if fork == 0:
+    connection.close()  # as a finalizer in the fork might
+    reactor.close()
+    os.write(1, b"%d\\n" % os.getpid())
+    signal.pause()
+os.waitpid(fork, 0)
+"""
+
+
+def test_a_fork_of_a_process_does_not_keep_its_connections() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = [sys.executable, "-c", FORKED, str(server.getsockname()[1])]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        link, _ = server.accept()
+        assert process.stdout is not None
+        fork = int(process.stdout.readline())
+    try:
+        link.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            link.recv(1)  # what the fork has done to its copy does not end it
+        process.kill()
+        process.wait()
+        link.settimeout(HANG)
+        assert link.recv(1) == b""
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        process.stdout.close()
+        link.close()

@@ -329,6 +329,10 @@ def test_ports_that_are_no_range_are_refused(text: Any) -> None:
 def test_an_interface_is_named_or_given_by_its_address() -> None:
     assert reachable_at("lo") == reachable_at("127.0.0.1")
     assert reachable_at("lo") == (("127.0.0.1",), "127.0.0.1")
+    assert reachable_at("127.0.0.2") == (("127.0.0.2",), "127.0.0.2")  # its second
+    for other in ("192.0.2.1", "0.0.0.0", "::", "localhost"):
+        with pytest.raises(InvalidOptions, match="interface: is"):
+            reachable_at(other)
     with pytest.raises(InvalidOptions, match=r"interface: is 'eth99'; try one of .*lo"):
         reachable_at("eth99")
     assert [*addresses().values()][-1] == "127.0.0.1"

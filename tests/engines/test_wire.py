@@ -1,9 +1,11 @@
 """Frames between the root and its workers, on real sockets."""
 
+import select
 import socket
 import struct
 from collections.abc import Iterator
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -143,6 +145,37 @@ def test_sending_to_somebody_who_is_gone_is_harmless(
     assert not channel.is_full
     assert channel.receive() == [b"last"]
     assert not channel.is_open
+
+
+class InterruptedLink:
+    """A socket that is interrupted once, right after something was read."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link, self._is_through = link, False
+
+    def recv(self, size: int) -> bytes:
+        chunk = self._link.recv(size)
+        if not self._is_through:
+            self._is_through = True
+            raise KeyboardInterrupt
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+
+def test_after_a_read_that_was_interrupted_nothing_is_taken_for_a_frame(
+    pair: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = pair
+    theirs.send(framed(b"lost"))
+    channel.link = InterruptedLink(channel.link)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        channel.receive()
+    readable, _, _ = select.select([channel.link], [], [], 0.0)
+    assert readable  # whoever watches it comes back, though nothing more is sent
+    with pytest.raises(ProtocolError, match="interrupted"):
+        channel.receive()
 
 
 def test_a_worker_waits_for_whole_frames() -> None:

@@ -14,8 +14,6 @@ the parts it is made of.
 
 from __future__ import annotations
 
-import os
-
 from codedgrad.engines.fleet.fleet import Fleet
 from codedgrad.engines.host.cores import usable_cores
 from codedgrad.engines.host.memory_layout import MemoryShape
@@ -53,7 +51,7 @@ class Local(Fleet):
     @property
     def cores(self) -> int:
         """Cores that the workers may use, all of them together."""
-        return len(os.sched_getaffinity(0))
+        return usable_cores()
 
     @property
     def shape(self) -> MemoryShape:

@@ -203,7 +203,11 @@ class Host:
 
     def _hear_nursery(self) -> None:
         children = self._children
-        for notice in children.notices():
+        try:
+            notices = children.notices()
+        except ProtocolError:  # reading from it was interrupted: a death may be missing
+            notices, children.channel.is_open = [], False
+        for notice in notices:
             if isinstance(notice, Died):
                 one = notice.worker, notice.life
                 if one in self._lives:

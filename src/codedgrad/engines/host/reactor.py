@@ -7,10 +7,12 @@ for all of them and no lock is needed.
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakSet
 
 _NAP = 3600.0  # seconds to wait at a time; a selector takes no more than 24 days
 
@@ -44,6 +46,7 @@ class Reactor:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._watched: dict[socket.socket, _Socket] = {}
+        _reactors.add(self)
 
     def watch(
         self,
@@ -98,3 +101,23 @@ class Reactor:
         """Watch nothing any more."""
         self._watched.clear()
         self._selector.close()
+
+
+_reactors: WeakSet[Reactor] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close the copies of sockets that a fork of this process has.
+
+    A script forks the loaders of its evaluation, say. With their copies connections and
+    doors would outlive the script, and agents elsewhere would wait for it. The selector
+    is left as it is: the parent and its fork have one between them.
+    """
+    for reactor in list(_reactors):
+        watched = list(reactor._watched)
+        reactor._watched.clear()
+        for link in watched:
+            link.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

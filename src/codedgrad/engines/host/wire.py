@@ -127,6 +127,7 @@ class Channel:
         link.setblocking(False)
         self.link = link
         self.is_open = True
+        self._is_torn = False  # bytes that were read may be missing
         self._out = bytearray()
         self._in = bytearray()
 
@@ -154,7 +155,25 @@ class Channel:
             del self._out[:sent]
 
     def receive(self) -> list[bytes]:
-        """Return the whole frames that are there; `is_open` is False after the last."""
+        """Return the whole frames that are there; `is_open` is False after the last.
+
+        Raises:
+            ProtocolError: If the frames make no sense.
+        """
+        try:
+            self._read()
+        except BaseException:
+            # A Ctrl-C, after which a notebook may go on with the run. What was read
+            # last may be missing, and the worker must not be waited for in silence.
+            self._is_torn = True
+            with suppress(OSError):
+                self.link.shutdown(socket.SHUT_RDWR)
+            raise
+        if self._is_torn:
+            raise ProtocolError("reading from it was interrupted")
+        return self._frames()
+
+    def _read(self) -> None:
         while self.is_open:
             try:
                 chunk = self.link.recv(_CHUNK)
@@ -165,7 +184,6 @@ class Channel:
             if not chunk:
                 self.is_open = False
             self._in += chunk
-        return self._frames()
 
     def _frames(self) -> list[bytes]:
         frames, start, data = [], 0, self._in

@@ -35,9 +35,12 @@ _BUFFERS = 64  # memory views handed to one `sendmsg`; Linux takes 1024
 _IDLE, _BETWEEN, _PROBES = 10, 5, 4  # seconds, seconds, count
 _SILENT = 30.0  # seconds without an acknowledgement
 _RESENT = 5  # times that the kernel has sent the same bytes again
-# The kernel's `struct tcp_info`: the fields retransmits, at byte 2, unacked, at 24, and
-# last_ack_recv, in milliseconds, at 56.
-_TCP_INFO = struct.Struct("<2xB21xI28xI")
+# Where the other end has no room for more, because its process is stopped, the kernel
+# sends nothing but probes, and counts those that are not answered. Two may get lost.
+_UNANSWERED = 3
+# The kernel's `struct tcp_info`: the fields retransmits, at byte 2, probes, at 3,
+# unacked, at 24, and last_ack_recv, in milliseconds, at 56.
+_TCP_INFO = struct.Struct("<2x2B20xI28xI")
 
 Sink: TypeAlias = list[memoryview]
 """Where the bytes of a body go, one view after the other."""
@@ -87,7 +90,7 @@ class Connection:
         self._sink: Sink = []
         self._has_body = False
         self._is_open = True
-        self._problem = "its process has ended"  # in case that it ends
+        self._problem = ""  # the first one that was met while sending
         reactor.watch(link, self._readable, self.flush)
 
     @property
@@ -117,13 +120,24 @@ class Connection:
         pieces = [piece.cast("B") for piece in body if piece.nbytes]
         size = sum(piece.nbytes for piece in pieces)
         head = memoryview(_HEAD.pack(len(frame), size) + frame)
-        views = [head, *pieces]
-        self._out.extend((view, None) for view in views[:-1])
-        self._out.append((views[-1], done))
+        *before, last = [head, *pieces]
+        self._out.extend([*((view, None) for view in before), (last, done)])
         self.flush()
 
     def flush(self) -> None:
         """Send as much as the kernel takes."""
+        try:
+            self._send_output()
+        except BaseException:
+            # A Ctrl-C, after which a notebook may go on with the run. It may have come
+            # between the sending of bytes and the note of it, and would send them twice.
+            self._problem = "sending to it was interrupted"
+            with suppress(OSError):  # it has ended by itself
+                self._link.shutdown(socket.SHUT_RDWR)
+            self._drop_output()
+            raise
+
+    def _send_output(self) -> None:
         while self._out and self._is_open:
             count = min(len(self._out), _BUFFERS)
             try:
@@ -134,7 +148,7 @@ class Connection:
                 # What the other end has said before is still to be read, and handed on
                 # before its end is. The reactor does both. Done here, they would change
                 # what the caller, a callback perhaps, is in the middle of.
-                self._problem = _reason(error)
+                self._problem = self._problem or _reason(error)
                 self._drop_output()
                 break
             self._note_sent(sent)
@@ -155,6 +169,14 @@ class Connection:
     # -- receiving -------------------------------------------------------------------
 
     def _readable(self) -> None:
+        try:
+            self._receive()
+        except BaseException:
+            # A Ctrl-C, as in `flush`: what follows could be taken for what is missing.
+            self.cut("reading from it was interrupted")
+            raise
+
+    def _receive(self) -> None:
         turn = _TURN
         while self._is_open and turn > 0:
             try:
@@ -165,7 +187,7 @@ class Connection:
                 self.cut(_reason(error))
                 return
             if count == 0:
-                self.cut(self._problem)
+                self.cut(self._problem or "its process has ended")
                 return
             turn -= count
             try:
@@ -236,8 +258,9 @@ class Connection:
         """
         if not self._is_open or not hasattr(socket, "TCP_INFO"):
             return False
-        resent, unacked, silent = acknowledgements(self._link)
-        return unacked > 0 and resent >= _RESENT and silent > _SILENT
+        resent, probes, unacked, silent = acknowledgements(self._link)
+        is_unheard = (unacked > 0 and resent >= _RESENT) or probes >= _UNANSWERED
+        return is_unheard and silent > _SILENT
 
     def cut(self, reason: str) -> None:
         """End it, and tell the handler why."""
@@ -267,16 +290,17 @@ def bytes_of(array: NDArray[Any]) -> memoryview:
     return memoryview(array)  # type: ignore[arg-type] # arrays are buffers; stubs differ
 
 
-def acknowledgements(link: socket.socket) -> tuple[int, int, float]:
+def acknowledgements(link: socket.socket) -> tuple[int, int, int, float]:
     """Return what the kernel knows of the other end's acknowledgements.
 
     Returns:
-        How often the oldest segment was sent again in a row, how many segments are not
-        acknowledged, and the seconds since the last acknowledgement.
+        How often the oldest segment was sent again in a row, how many probes were not
+        answered, how many segments are not acknowledged, and the seconds since the last
+        acknowledgement.
     """
     data = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    resent, unacked, silent = _TCP_INFO.unpack(data)
-    return resent, unacked, silent / 1000
+    resent, probes, unacked, silent = _TCP_INFO.unpack(data)
+    return resent, probes, unacked, silent / 1000
 
 
 def prepare(link: socket.socket) -> None:

@@ -128,6 +128,7 @@ class Remote(Fleet):
         self._under_way: dict[int, _Transfer] = {}  # by key
         self._link: Link | None = None
         self._looks: dict[int, float] = {}  # by port, when it is looked at again
+        self._admitting: set[int] = set()  # ports; or each transfer would recurse
         self._pool = Pool()
         # Rows of the inbox of a host that another agent may still write to, as (host,
         # worker, row), by the key of the transfer that has failed.
@@ -160,8 +161,8 @@ class Remote(Fleet):
         lobby.present = inlet(self._inbox, _LOBBY)
         for link in list(lobby.links.values()):
             self._welcome(link)
+        self._look_for_cuts()  # from now on: a host may be lost while it is set up
         self._wait(self._are_all_there, "on other hosts")
-        self._look_for_cuts()
 
     def _seat_far(self, agent: int, workers: list[int], inbox: int) -> None:
         shape = MemoryShape.of(
@@ -355,9 +356,16 @@ class Remote(Fleet):
 
     def _admit(self, to: int) -> None:
         """Let sums go to where they are wanted, as many as there is room for."""
+        if to in self._admitting:
+            return  # a transfer that has nothing to move has ended in `_begin` below
         port = self._port(to)
-        for transfer in port.admit(self.now()):
-            self._begin(transfer)
+        self._admitting.add(to)
+        try:
+            while transfers := port.admit(self.now()):
+                for transfer in transfers:
+                    self._begin(transfer)
+        finally:
+            self._admitting.discard(to)
         now = self.now()
         again, planned = port.look_again(now), self._looks.get(to, -1.0)
         if again is not None and not now < planned <= again:

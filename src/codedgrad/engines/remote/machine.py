@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
@@ -92,7 +93,20 @@ def reachable_at(interface: str | None) -> tuple[tuple[str, ...], str]:
             return ("127.0.0.1",), "127.0.0.1"
         return outer, ANY if any(":" in address for address in outer) else ""
     address = known.get(interface, interface)
-    if address not in known.values():
+    if not _is_here(address):
         there = ", ".join(f"{name} ({where})" for name, where in known.items())
         raise InvalidOptions("interface", f"is {interface!r}", f"one of {there}")
     return (address,), address
+
+
+def _is_here(address: str) -> bool:
+    """Whether an address is of this machine: an interface may have several."""
+    try:
+        if ipaddress.ip_address(address).is_unspecified:
+            return False
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as link:
+            link.bind((address, 0))
+    except (ValueError, OSError):
+        return False
+    return True

@@ -56,6 +56,7 @@ _CALLING = 10.0  # seconds to call at a door before the store is looked at again
 _PATIENCE = 60.0  # seconds for the process of a root that was reached to come back
 
 _world: World | None = None
+_store: Any = None
 
 
 class Torchrun(Remote):
@@ -105,8 +106,10 @@ class Torchrun(Remote):
         job = _Job.of_environment()
         if job.rank > 0:
             _serve(job, self._interface, parse_ports(self._numbers))
-        if job.size > 1:
-            atexit.register(_release_others, job)
+        if job.size > 1 and _world is None:
+            # torchrun may have started this process again, and its store is the same.
+            job.store().delete_key(_DOOR)
+            atexit.register(_release_others, job, os.getpid())
 
 
 def _root_world(interface: str | None, ports: str | tuple[int, int] | None) -> World:
@@ -117,7 +120,11 @@ def _root_world(interface: str | None, ports: str | tuple[int, int] | None) -> W
         if job.is_on_one_machine:
             with _drawn_secret() as (secret, path):
                 world = _opened(job, secret, path, interface or "lo", ports)
-                world.gather()  # then no process needs the file any more
+                try:
+                    world.gather()  # then no process needs the file any more
+                except BaseException:
+                    world.lobby.close()  # those that have called look for the next one
+                    raise
         else:
             world = _opened(job, shared_secret(job), "", interface, ports)
         _world = world
@@ -143,15 +150,20 @@ def _opened(
     return World(lobby, job.size - 1)
 
 
-def _release_others(job: _Job) -> None:
+def _release_others(job: _Job, owner: int) -> None:
     """Let the other processes end if the root's script has ended without a run.
 
     They wait for its door for as long as that script takes, which may end with 0 all
     the same: torchrun would then wait for them for ever.
+
+    Args:
+        job: Of the script.
+        owner: The process id of the root: a fork of it may end long before it does.
     """
-    if _world is None:
+    if _world is None and os.getpid() == owner:
+        nonce = secrets.token_hex(16)
+        none = _RootDoor(addresses=(), port=0, nonce=nonce, path="")
         with suppress(RuntimeError):  # torchrun ends: so do they
-            none = _RootDoor(addresses=(), port=0, nonce="", path="")
             job.store().set(_DOOR, msgspec.json.encode(none))
 
 
@@ -182,9 +194,10 @@ def _serve_lives(job: _Job, interface: str | None, ports: tuple[int, ...]) -> No
     """Serve the root; if it is lost, and torchrun starts it again, its next life.
 
     After a restart the store still has the door of the life before, which no process
-    opens any more. So a door that cannot be reached is looked up again and again, for
-    as long as the root's script may need to get to `train`; torchrun ends this process
-    if that script fails. A root that was reached and is lost may have ended without a
+    opens any more, until the new root gets to `train` and removes it. So a door that
+    cannot be reached is looked up again and again, for as long as the root's script may
+    need; torchrun ends this process if that script fails. The word that there will be
+    no door is believed at once if it is new, and after a minute otherwise. A root that was reached and is lost may have ended without a
     word: it is called for a minute if its machine answers that no process listens, and
     otherwise for as long as any agent calls.
 
@@ -196,13 +209,16 @@ def _serve_lives(job: _Job, interface: str | None, ports: tuple[int, ...]) -> No
         interface = "lo"
     if not job.is_on_one_machine:
         shared_secret(job)  # now: without it the root will not say where its door is
-    store, lost_since = job.store(), math.inf
+    store, begun, lost_since = job.store(), time.monotonic(), math.inf
+    first = _door(store)
     door: _RootDoor | None = None
     secret: bytes | None = None
     while True:
         before, door = door, _door(store)
         if door is not None and not door.addresses:
-            return  # the root's script has ended before it opened one
+            if door != first or time.monotonic() - begun > _PATIENCE:
+                return  # the root's script has ended before it opened one
+            door = None
         if door is not None and (door != before or secret is None):
             # Once: the root removes the file when all processes have called.
             one = job.is_on_one_machine
@@ -256,7 +272,7 @@ class _RootDoor(Struct, frozen=True):
     Attributes:
         addresses: Of its machine, to be tried in turn; none: there will be no door.
         port: Of its door.
-        nonce: Drawn by this life of the root.
+        nonce: Drawn by this life of the root, so that no two doors are equal.
         path: On one machine, of the file that has the secret; empty: `SECRET` has it.
     """
 
@@ -307,13 +323,19 @@ class _Job:
         return self.machines == 1
 
     def store(self) -> Any:
-        """Return torchrun's store, which every process that reaches it may read."""
-        torch = extra("torch", 'engine="torchrun"')
-        from torch.distributed.rendezvous import rendezvous
+        """Return torchrun's store, which every process that reaches it may read.
 
-        assert torch  # it is installed
-        store, _, _ = next(iter(rendezvous("env://")))
-        return store
+        It is kept: where torchrun does not serve it, process 0 does, for as long as the
+        object is there.
+        """
+        global _store
+        if _store is None:
+            torch = extra("torch", 'engine="torchrun"')
+            from torch.distributed.rendezvous import rendezvous
+
+            assert torch  # it is installed
+            _store, _, _ = next(iter(rendezvous("env://")))
+        return _store
 
     def key(self, secret: bytes, nonce: str) -> RunKey:
         """Return the key of a life of the root, which has drawn the nonce."""
