@@ -37,6 +37,34 @@ peer.sendall(bytes(int(sys.argv[2])) + b"?")
 peer.recv(1)
 print(time.monotonic() - begun)
 """
+SILENT = """
+import socket, time
+server = socket.create_server(("0.0.0.0", 5001))
+print("up", flush=True)
+peer, _ = server.accept()
+time.sleep(1000)  # and reads nothing, as if it were stopped
+"""
+# Fills the other end's memory; then prints the seconds until its link counts as cut.
+SENDER = """
+import socket, sys, time
+from codedgrad.engines.host.reactor import Reactor
+from codedgrad.engines.remote.connection import Connection, acknowledgements
+from codedgrad.engines.remote.handshake import Peer
+
+link = socket.create_connection((sys.argv[1], 5001))
+reactor = Reactor()
+connection = Connection(link, Peer(0, 0), reactor, None)
+connection.send(b"", [memoryview(bytearray(1 << 26))])
+sent = -1
+while sent < connection.sent or acknowledgements(link)[2]:  # all that fits has arrived
+    sent = connection.sent
+    reactor.poll(1.0)
+print("full", flush=True)
+begun = time.monotonic()
+while not connection.is_cut() and time.monotonic() < begun + 300:
+    reactor.poll(0.2)
+print(time.monotonic() - begun)
+"""
 STORIES = {  # of what may become of a host, by launcher
     "mpi": (
         "host killed",
@@ -256,6 +284,24 @@ def test_ctrl_c_removes_the_lab(hosts: ModuleType) -> None:
     owner.wait(timeout=20)
     owner.stdout.close()
     assert left(name) == []
+
+
+@pytest.mark.long
+def test_a_host_that_is_stopped_and_then_lost_is_noticed(
+    hosts: ModuleType, losses: ModuleType
+) -> None:
+    """Nothing is under way to it that could be acknowledged: it has no room for more."""
+    with hosts.Lab(hosts=2, rate=None) as lab:
+        silent = lab.hosts[0].popen([PYTHON, "-c", SILENT], stdout=subprocess.PIPE)
+        assert silent.stdout.readline() == b"up\n"
+        command = [PYTHON, "-c", SENDER, "h0"]
+        sender = lab.hosts[1].popen(command, stdout=subprocess.PIPE)
+        assert sender.stdout.readline() == b"full\n"
+        lab.hosts[0].cut()
+        least, most = losses.CUT
+        assert least < float(sender.stdout.readline()) < most
+        for process in (silent, sender):
+            process.stdout.close()
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,61 @@ tell("joined", joined)
 tell("equal", is_close(x, alone(SIZE, scheme.parts, steps)))
 """
 
+FAILS_AT_FIRST = """
+import os, sys
+import numpy as np
+import codedgrad as cg
+from codedgrad.engines import train
+from codedgrad.schemes import uncoded
+from inside import gradient, tell
+
+life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if life == 0:
+    # On the others it serves, and is ended with a root that finds nothing to open.
+    cg.torch.train(lambda: open(sys.argv[1] + "/none"), workers=4, engine="torchrun")
+run = train(gradient, np.zeros(50), uncoded(4), steps=3, engine="torchrun")
+tell("life", life)
+"""
+
+SERVES_ONCE_TOLD = """
+from codedgrad.engines.torchrun import engine
+from inside import tell
+
+look, looks = engine._door, 0
+
+def told_of(store):
+    global looks
+    looks += 1
+    tell("looks", looks)
+    return look(store)
+
+engine._door = told_of
+engine.Torchrun().attend()
+"""
+
+GATHERS_TWICE = """
+import numpy as np
+from codedgrad.engines import train
+from codedgrad.engines.remote import world
+from codedgrad.errors import EngineFailed
+from codedgrad.schemes import uncoded
+from inside import gradient, tell
+
+def trained(patience):
+    world._PATIENCE = patience
+    train(gradient, np.zeros(50), uncoded(3), steps=3, engine="torchrun")
+
+problem = ""
+while "[1]" not in problem:  # until one of the two others has called
+    try:
+        trained(0.5)
+    except EngineFailed as error:
+        problem = str(error)
+tell("failed", problem)
+trained(120.0)
+tell("trained")
+"""
+
 ENDS = {  # how: words for the script, which signal to torchrun
     "SIGINT": ((), signal.SIGINT),
     "SIGTERM": ((), signal.SIGTERM),
@@ -409,6 +464,83 @@ def test_a_script_that_does_without_its_run_ends_everywhere(jobs: Any) -> None:
     assert job.wait() == 0, job.err
     assert len(told(job, "refused")) == 1
     assert job.is_all_gone()
+
+
+def test_a_root_that_fails_before_its_run_begins_may_be_started_again(
+    jobs: Any, tmp_path: Path
+) -> None:
+    options = "--standalone", "--max-restarts=1"
+    job = jobs.torchrun(
+        FAILS_AT_FIRST, 3, str(tmp_path), options=options, **mpi_jobs.APART
+    )
+    assert job.wait() == 0, job.err
+    assert "FileNotFoundError" in job.err
+    assert told(job, "life") == [1]
+    assert job.is_all_gone()
+
+
+def test_it_does_not_matter_which_process_serves_the_store(jobs: Any) -> None:
+    words = "--engine", "torchrun", "--steps", "3"
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **mpi_jobs.APART}
+    job = jobs.torchrun(ANYWHERE, 3, *words, **variables)
+    assert job.wait() == 0, job.err
+    assert job.is_all_gone()
+
+
+# -- one process at a time -------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(jobs: Any) -> Callable[..., Any]:
+    """Starts processes of a job on one machine as torchrun would, one at a time."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def start(script: str, rank: int, size: int, life: int = 0) -> Any:
+        job = jobs.python(
+            jobs.file(script),
+            RANK=str(rank),
+            WORLD_SIZE=str(size),
+            GROUP_WORLD_SIZE="1",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(store.port),
+            TORCHELASTIC_RUN_ID="alone",
+            TORCHELASTIC_RESTART_COUNT=str(life),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+            **mpi_jobs.APART,
+        )
+        return job
+
+    return start  # the store is served for as long as `start` is there
+
+
+def test_the_word_that_there_will_be_no_run_may_be_of_an_earlier_life(
+    alone: Callable[..., Any],
+) -> None:
+    """After a restart it is believed at once only if it was not there before."""
+    first = alone(REFUSED, 0, 2)
+    assert first.wait() == 0, first.err  # it has left its word
+    job = alone(SERVES_ONCE_TOLD, 1, 2)
+    assert job.wait() == 0, job.err
+    assert told(job, "looks") == [1]
+    job = alone(SERVES_ONCE_TOLD, 1, 2, life=1)
+    assert mpi_jobs.wait_for(lambda: len(told(job, "looks")) > 3 or job.has_ended)
+    assert not job.has_ended
+    second = alone(REFUSED, 0, 2, life=1)
+    assert second.wait() == 0, second.err
+    assert job.wait() == 0, job.err
+
+
+def test_after_some_processes_were_late_the_script_may_train_again(
+    alone: Callable[..., Any],
+) -> None:
+    root, one = alone(GATHERS_TWICE, 0, 3), alone(GATHERS_TWICE, 1, 3)
+    assert "of 2 other processes only [1] have called" in root.answer("failed")
+    two = alone(GATHERS_TWICE, 2, 3)
+    for job in (root, one, two):
+        assert job.wait() == 0, job.err
+    assert told(root, "trained") == [None]
 
 
 # -- several machines ------------------------------------------------------------------

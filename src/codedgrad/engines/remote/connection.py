@@ -129,8 +129,8 @@ class Connection:
         try:
             self._send_output()
         except BaseException:
-            # A Ctrl-C, after which a notebook may go on with the run. It may have come
-            # between the sending of bytes and the note of it, and would send them twice.
+            # A Ctrl-C, after which a notebook may go on with the run. If it has come
+            # between the sending of bytes and the note of it, they would be sent again.
             self._problem = "sending to it was interrupted"
             with suppress(OSError):  # it has ended by itself
                 self._link.shutdown(socket.SHUT_RDWR)

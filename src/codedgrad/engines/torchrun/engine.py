@@ -197,9 +197,12 @@ def _serve_lives(job: _Job, interface: str | None, ports: tuple[int, ...]) -> No
     opens any more, until the new root gets to `train` and removes it. So a door that
     cannot be reached is looked up again and again, for as long as the root's script may
     need; torchrun ends this process if that script fails. The word that there will be
-    no door is believed at once if it is new, and after a minute otherwise. A root that was reached and is lost may have ended without a
-    word: it is called for a minute if its machine answers that no process listens, and
-    otherwise for as long as any agent calls.
+    no door is believed at once, but after a restart: then it may be of the life before,
+    and is believed after a minute if it does not change.
+
+    A root that was reached and is lost may have ended without a word: it is called for
+    a minute if its machine answers that no process listens, and otherwise for as long
+    as any agent calls.
 
     Raises:
         RootLost: If it is, or torchrun has ended.
@@ -210,13 +213,13 @@ def _serve_lives(job: _Job, interface: str | None, ports: tuple[int, ...]) -> No
     if not job.is_on_one_machine:
         shared_secret(job)  # now: without it the root will not say where its door is
     store, begun, lost_since = job.store(), time.monotonic(), math.inf
-    first = _door(store)
+    stale = _door(store) if job.may_be_restarted else None
     door: _RootDoor | None = None
     secret: bytes | None = None
     while True:
         before, door = door, _door(store)
         if door is not None and not door.addresses:
-            if door != first or time.monotonic() - begun > _PATIENCE:
+            if door != stale or time.monotonic() - begun > _PATIENCE:
                 return  # the root's script has ended before it opened one
             door = None
         if door is not None and (door != before or secret is None):
@@ -291,12 +294,15 @@ class _Job:
         size: How many there are.
         machines: On how many machines.
         run: What tells this job from others.
+        restarts: How often this machine's torchrun has started its processes again for
+            a failure of its own; it does not count those for another machine's.
     """
 
     rank: int
     size: int
     machines: int
     run: str
+    restarts: int
 
     @classmethod
     def of_environment(cls) -> _Job:
@@ -310,7 +316,9 @@ class _Job:
                 int(os.environ[name])
                 for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE")
             )
-            return cls(rank, size, machines, os.environ["TORCHELASTIC_RUN_ID"])
+            restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+            run = os.environ["TORCHELASTIC_RUN_ID"]
+            return cls(rank, size, machines, run, restarts)
         except (KeyError, ValueError):
             script = sys.argv[0] or "train.py"
             problem = "the torchrun engine works in a script that torchrun runs"
@@ -321,6 +329,11 @@ class _Job:
     def is_on_one_machine(self) -> bool:
         """Whether all processes are on this machine."""
         return self.machines == 1
+
+    @property
+    def may_be_restarted(self) -> bool:
+        """Whether the store may have something of an earlier life of the root."""
+        return self.restarts > 0 or not self.is_on_one_machine
 
     def store(self) -> Any:
         """Return torchrun's store, which every process that reaches it may read.
