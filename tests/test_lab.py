@@ -53,7 +53,7 @@ from codedgrad.engines.remote.handshake import Peer
 
 link = socket.create_connection((sys.argv[1], 5001))
 reactor = Reactor()
-connection = Connection(link, Peer(0, 0), reactor, None)
+connection = Connection(link, Peer(0, 0), reactor, None, None)
 connection.send(b"", [memoryview(bytearray(1 << 26))])
 sent = -1
 while sent < connection.sent or acknowledgements(link)[2]:  # all that fits has arrived
@@ -290,7 +290,7 @@ def test_ctrl_c_removes_the_lab(hosts: ModuleType) -> None:
 def test_a_host_that_is_stopped_and_then_lost_is_noticed(
     hosts: ModuleType, losses: ModuleType
 ) -> None:
-    """Nothing is under way to it that could be acknowledged: it has no room for more."""
+    """Nothing is under way to it: it has no room for more, and cannot acknowledge."""
     with hosts.Lab(hosts=2, rate=None) as lab:
         silent = lab.hosts[0].popen([PYTHON, "-c", SILENT], stdout=subprocess.PIPE)
         assert silent.stdout.readline() == b"up\n"

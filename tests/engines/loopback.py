@@ -12,11 +12,10 @@ import sys
 
 import msgspec
 
-from codedgrad.engines.preemption_notices import PreemptionNotice
 from codedgrad.engines.remote.agent import Agent, Invitation, RootLost
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.remote.handshake import RunKey
-from codedgrad.engines.remote.launcher import Share, shared_out
+from codedgrad.engines.remote.launcher import Launcher, Share, shared_out
 from codedgrad.engines.remote.lobby import Lobby
 from codedgrad.errors import EngineFailed
 
@@ -41,15 +40,13 @@ def serve(number: int) -> None:
         raise SystemExit(f"agent {number}: {error}") from None
 
 
-class Loopback:
+class Loopback(Launcher):
     """A launcher of processes.
 
     Args:
         hosts: How many; None: one for every worker.
         at_root: Whether the root's process is the agent of the first host.
     """
-
-    name = "loopback"
 
     def __init__(self, hosts: int | None, at_root: bool) -> None:
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
@@ -77,6 +74,9 @@ class Loopback:
         process.stdin.close()
         self.agents[number] = process
 
+    def machines(self) -> int:
+        return 1
+
     def signal(self, number: int, what: signal.Signals) -> None:
         """Send a signal to an agent."""
         self.agents[number].send_signal(what)
@@ -91,9 +91,6 @@ class Loopback:
             if process.poll() is not None:
                 problem = f"agent {number} has ended with {process.returncode}"
                 raise EngineFailed(problem, "another test")
-
-    def notices(self) -> list[PreemptionNotice]:
-        return []
 
     def close(self) -> None:
         if hasattr(self, "lobby"):

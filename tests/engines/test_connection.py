@@ -61,7 +61,9 @@ class Pair:
             self.other = socket.create_connection(server.getsockname())
             link, _ = server.accept()
         self.reactor, self.kept = Reactor(), Kept()
-        self.connection = Connection(link, PEER, self.reactor, self.kept)
+        self.connection = Connection(
+            link, PEER, self.reactor, self.kept.frame, self.kept.gone, self.kept.body
+        )
 
     def poll(self) -> None:
         for _ in range(3):
@@ -201,7 +203,7 @@ from codedgrad.engines.remote.handshake import Peer
 
 link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 reactor = Reactor()
-connection = Connection(link, Peer(1, 1), reactor, None)
+connection = Connection(link, Peer(1, 1), reactor, None, None)
 fork = os.fork()
 if fork == 0:
     connection.close()  # as a finalizer in the fork might

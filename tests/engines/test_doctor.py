@@ -339,7 +339,8 @@ def test_a_step_is_started_as_the_documents_say(launcher: Launcher) -> None:
     words = path.with_name("words").read_text().split()
     assert words[:2] == ["-n", "3"]
     assert ("--allow-run-as-root" in words) == (os.geteuid() == 0)
-    assert words[-4:-1] == [sys.executable, "-m", "codedgrad.engines.mpi"]
+    trial = ["-m", "codedgrad.engines.doctor.trial", "mpi"]
+    assert words[-6:] == [sys.executable, "-m", "codedgrad.engines.mpi", *trial]
 
 
 @pytest.mark.parametrize(

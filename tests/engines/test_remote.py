@@ -437,7 +437,7 @@ def test_any_number_of_sums_that_need_not_move_may_wait_behind_one_that_does() -
             self._port(transfer.to).done(transfer, self.now())
             self._admit(transfer.to)  # as the end of any transfer does
 
-    engine = Granted(WorldLauncher("mpi", lambda: pytest.fail("opened"), True))
+    engine = Granted(WorldLauncher(lambda: pytest.fail("opened"), True))
     for key in range(2000):
         waiting = SimpleNamespace(key=key, sender=key, to=ROOT)
         engine._ports.setdefault(ROOT, Port(width=1)).put(waiting)
@@ -526,14 +526,14 @@ def test_an_engine_that_is_forgotten_lets_go_of_its_launcher(
     make: type[Remote], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that never started: Ray has a cluster once it is asked for machines."""
-    closed: list[str] = []
+    closed: list[type] = []
     for launcher in (Loopback, WorldLauncher, RayLauncher):
-        monkeypatch.setattr(launcher, "close", lambda self: closed.append(self.name))
+        monkeypatch.setattr(launcher, "close", lambda self: closed.append(type(self)))
     engine = make()
-    name = engine.name
+    launcher = type(engine._launcher)
     del engine
     gc.collect()
-    assert closed == [name]
+    assert closed == [launcher]
 
 
 def test_nothing_is_left_open_when_runs_are_over() -> None:

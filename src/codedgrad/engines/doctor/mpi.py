@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from codedgrad.engines.ask_process import ask
@@ -27,9 +26,7 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.Get_library_version())
 """
-_TRIAL = (
-    'from codedgrad.engines.doctor.trial import main\nraise SystemExit(main(["mpi"]))\n'
-)
+_TRIAL = ("-m", "codedgrad.engines.mpi", "-m", "codedgrad.engines.doctor.trial", "mpi")
 _KNOWN = (
     ("Open MPI", r"Open MPI\)? v?(\d[\w.]*)"),
     ("Intel MPI", r"Intel\(R\) MPI Library.*?(\d{4}[\w.]*)"),
@@ -72,12 +69,9 @@ def _launched(
     found = Finding("mpi", "ok", f"{found.reason}; {launcher}; {loss}")
     if not looking.tries:
         return found
-    with tempfile.TemporaryDirectory(prefix="codedgrad-") as folder:
-        script = Path(folder, "step.py")
-        script.write_text(_TRIAL)
-        # Every process counts as a host, so that it is tried whether all reach others.
-        command = _command(launcher, library, script)
-        return step(found, command, looking.limit, {APART: "processes"})
+    # Every process counts as a host, so that it is tried whether all reach others.
+    command = _command(launcher, library)
+    return step(found, command, looking.limit, {APART: "processes"})
 
 
 def library_name(text: str) -> str:
@@ -123,10 +117,10 @@ def _survives(launcher: Path, looking: Looking) -> bool:
     return re.search(r"FT MPI support: yes", said) is not None
 
 
-def _command(launcher: Path, library: str, script: Path) -> list[str]:
+def _command(launcher: Path, library: str) -> list[str]:
     command = [str(launcher), "-n", "3"]
     if library.startswith("Open MPI"):  # more processes than cores are welcome here
         command.append("--oversubscribe")
         if os.geteuid() == 0:
             command.append("--allow-run-as-root")
-    return [*command, sys.executable, "-m", "codedgrad.engines.mpi", str(script)]
+    return [*command, sys.executable, *_TRIAL]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from codedgrad.core import Assign, Drop, Order, Segment
@@ -96,14 +96,15 @@ class InHand:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class DeathVerdict:
-    """What the death of a worker was.
+@dataclass(slots=True)
+class Death:
+    """The end of a life, of which exit code and loss are heard in any order.
 
     Attributes:
         worker: The worker.
         life: Which life of it.
-        code: Its exit code, or minus the signal that ended it.
+        code: Its exit code, or minus the signal that ended it; None: not known yet.
+        is_lost: Whether the end of its stream was heard.
         part: That it computed; None: none.
         is_intended: Whether the root killed it on purpose.
         killed: If the part is to blame, the (worker, signal) of every death in it.
@@ -111,22 +112,11 @@ class DeathVerdict:
 
     worker: int
     life: int
-    code: int
-    part: PartOfStep | None
-    is_intended: bool
-    killed: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(slots=True)
-class _Life:
-    """The end of a life, whose two halves come in any order."""
-
-    worker: int
-    life: int
     code: int | None = None
     is_lost: bool = False
-    is_intended: bool = False
     part: PartOfStep | None = None
+    is_intended: bool = False
+    killed: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,7 +127,7 @@ class Deaths:
     a death is judged when both are known.
     """
 
-    _ends: dict[int, deque[_Life]] = field(default_factory=dict)  # by worker
+    _ends: dict[int, deque[Death]] = field(default_factory=dict)  # by worker
     _killed: dict[tuple[PartOfStep, bool], list[tuple[int, int]]] = field(
         default_factory=dict
     )  # by part, and whether by a fault of the program: (worker, signal)
@@ -153,7 +143,7 @@ class Deaths:
 
     def lost(
         self, worker: int, life: int, part: PartOfStep | None, is_intended: bool
-    ) -> DeathVerdict | None:
+    ) -> Death | None:
         """Note that a life of a worker is over, and the part it was at.
 
         Args:
@@ -166,31 +156,28 @@ class Deaths:
         end.is_lost, end.part, end.is_intended = True, part, is_intended
         return self._judge(end)
 
-    def died(self, worker: int, life: int, code: int) -> DeathVerdict | None:
+    def died(self, worker: int, life: int, code: int) -> Death | None:
         """Note the exit code of a life of a worker, or minus its signal."""
         end = self._end(worker, life)
         end.code = code
         return self._judge(end)
 
-    def _end(self, worker: int, life: int) -> _Life:
+    def _end(self, worker: int, life: int) -> Death:
         ends = self._ends.setdefault(worker, deque(maxlen=_LIVES))
         for end in ends:
             if end.life == life:
                 return end
-        ends.append(end := _Life(worker, life))
+        ends.append(end := Death(worker, life))
         return end
 
-    def _judge(self, end: _Life) -> DeathVerdict | None:
+    def _judge(self, end: Death) -> Death | None:
         if end.code is None or not end.is_lost:
             return None
         self._ends[end.worker].remove(end)
-        verdict = DeathVerdict(
-            end.worker, end.life, end.code, end.part, end.is_intended
-        )
         number = -end.code
         is_counted = number in {*_FAULTS, signal.SIGKILL} and not end.is_intended
         if end.part is None or not is_counted:
-            return verdict
+            return end
         is_fault = number in _FAULTS
         killed = self._killed.setdefault((end.part, is_fault), [])
         killed.append((end.worker, number))
@@ -198,7 +185,8 @@ class Deaths:
         is_to_blame = len(killed) >= (_FAULT_LIMIT if is_fault else _KILL_LIMIT) and (
             is_fault or len(workers) >= _KILL_WORKERS
         )
-        return replace(verdict, killed=tuple(killed)) if is_to_blame else verdict
+        end.killed = tuple(killed) if is_to_blame else ()
+        return end
 
 
 def signal_name(number: int) -> str:

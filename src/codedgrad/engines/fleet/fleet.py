@@ -48,7 +48,7 @@ from codedgrad.engines.fleet.root_host import RootHost
 from codedgrad.engines.fleet.worker_handle import HostHandle, WorkerHandle
 from codedgrad.engines.host.cores import checked_threads, threads_per_worker
 from codedgrad.engines.host.file_descriptors import enough_descriptors
-from codedgrad.engines.host.host import Heard, Host, Over
+from codedgrad.engines.host.host import Heard, Over
 from codedgrad.engines.host.memory_layout import (
     OPEN_SEGMENTS,
     Memory,
@@ -271,11 +271,11 @@ class Fleet(ABC):
         self._threads_of[ROOT_HOST] = threads
         shared = Shared(shape.size, shape.least, self._folder)
         prepare = Prepare(setup, shape, numbers, threads)
-        host = Host(prepare, shared, self._reactor, inlet(self._inbox, ROOT_HOST))
+        say = inlet(self._inbox, ROOT_HOST)
+        self._root_host = host = RootHost(prepare, shared, self._reactor, say)
         self._held.stack.callback(host.close)
         self._memory = host.memory
-        self._root_host = RootHost(host, numbers)
-        self._hosts.append(self._root_host)
+        self._hosts.append(host)
 
     def _seat_workers(self, workers: int, inbox: int = 0) -> None:
         """Give every worker its place, once all hosts are known."""

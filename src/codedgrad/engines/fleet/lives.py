@@ -14,7 +14,7 @@ from sched import scheduler
 
 from codedgrad.core import Event, WorkersJoined, WorkersLost
 from codedgrad.engines.faults import FaultPlan
-from codedgrad.engines.fleet.deaths import Deaths, DeathVerdict, signal_name
+from codedgrad.engines.fleet.deaths import Death, Deaths, signal_name
 from codedgrad.engines.fleet.lost_workers import (
     LONGEST_WAIT,
     UNKNOWN,
@@ -157,7 +157,7 @@ class Lives:
         for verdict in verdicts:
             self._judge(verdict)
 
-    def _end_life(self, handle: WorkerHandle) -> DeathVerdict | None:
+    def _end_life(self, handle: WorkerHandle) -> Death | None:
         """Note that a life is over; return what its death was, if that is known."""
         pid, part = handle.pid, handle.hand.part
         worker, life = handle.worker, handle.life
@@ -195,7 +195,7 @@ class Lives:
         seconds = handle.back_off
         return "a new process is started" + (f" in {seconds:.2g} s" if seconds else "")
 
-    def _judge(self, verdict: DeathVerdict | None) -> None:
+    def _judge(self, verdict: Death | None) -> None:
         """Log what has ended a worker; raise if a part is to blame.
 
         Raises:
@@ -246,15 +246,16 @@ class Lives:
         self._agenda.enter(handle.back_off, 0, live)
 
 
-def _cause(verdict: DeathVerdict) -> str:
+def _cause(verdict: Death) -> str:
     """Say what ended a worker."""
+    assert verdict.code is not None  # or it would not be judged
     if verdict.code >= 0:
         return f"it ended with exit code {verdict.code}"
     said = f"ended by {signal_name(-verdict.code)}"
     return f"{said}, on purpose" if verdict.is_intended else said + _memory(verdict)
 
 
-def _memory(verdict: DeathVerdict) -> str:
+def _memory(verdict: Death) -> str:
     """Return who may have sent a SIGKILL; nothing for any other death."""
     if verdict.code != -signal.SIGKILL:
         return ""

@@ -27,7 +27,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -155,7 +154,9 @@ class _Nursery:
             return
         finally:
             unpacking.is_going_on = False
-        self._memory_of = _attached(prepare, descriptors[0])
+        self._descriptor, shape = descriptors[0], prepare.shape
+        shared = Shared.attach(self._descriptor, shape.size, read_only=True)
+        self._memory = Memory(shared, shape)  # workers map their own rows to write
         self._prepared = prepare
         gc.collect()
         gc.freeze()  # so that collections in workers do not copy what is shared
@@ -181,24 +182,45 @@ class _Nursery:
         self._children[pid] = spawn
 
     def _be_worker(self, spawn: Spawn, line: WorkerLine) -> NoReturn:
-        code, prepared, number = 1, self._prepared, spawn.worker
+        code = 1
         try:
-            set_title(f"worker {number}", self._script)
-            setup = prepared.setup
-            injector = partial(
-                Injector,
-                number,
-                spawn.faults,
-                np.array(setup.fixed[number]),
-                np.array(setup.part[number]),
-                stretch=np.array(setup.stretch[number]) if setup.stretch else None,
-            )
-            use_threads(prepared.threads)
-            if prepared.divides_devices:
-                own_devices(prepared.workers.index(number), len(prepared.workers))
-            code = _work(number, self._make, self._memory_of, line, injector, prepared)
+            set_title(f"worker {spawn.worker}", self._script)
+            code = self._work(spawn, line)
         finally:
             os._exit(code)  # whatever happened: never back into the nursery's loop
+
+    def _work(self, spawn: Spawn, line: WorkerLine) -> int:
+        """Be a worker until the root is gone; return the exit code."""
+        prepared, number, step = self._prepared, spawn.worker, -1
+        setup, index = prepared.setup, prepared.workers.index(number)
+
+        def say(said: list[Said]) -> None:
+            line.send(encode(said))
+
+        try:
+            use_threads(prepared.threads)
+            if prepared.divides_devices:
+                own_devices(index, len(prepared.workers))
+            memory = WorkerMemory(self._memory, self._descriptor, index)
+            job = self._make()
+            use_threads(prepared.threads)  # what the job has imported, too
+            memory.shape.check(job.layout)
+            stretch = np.array(setup.stretch[number]) if setup.stretch else None
+            fixed, part = np.array(setup.fixed[number]), np.array(setup.part[number])
+            injector = Injector(number, spawn.faults, fixed, part, say, stretch)
+            worker = Worker(number, job, memory, say, injector, setup.interrupts)
+            say([Ready(os.getpid(), host_name(), fingerprint_of(job))])
+            threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
+            step = 0
+            worker.run()
+        except PartFailed as failed:
+            text = "".join(traceback.format_exception(failed.__cause__))
+            say([Crashed(failed.task.step, failed.task.part, _short(text))])
+        except ConnectionError:
+            return 0  # the root is gone
+        except BaseException:
+            say([Crashed(step, -1, _short(traceback.format_exc()))])
+        return 1
 
     def _reap(self) -> None:
         while self._children:
@@ -213,52 +235,6 @@ class _Nursery:
     def _say(self, message: Born | Failed | Died) -> None:
         frame = msgspec.msgpack.encode(message)
         self._control.sendall(struct.pack("<I", len(frame)) + frame)
-
-
-def _attached(prepare: Prepare, descriptor: int) -> Callable[[int], WorkerMemory]:
-    """Map the shared memory to read; return what maps a worker's own rows to write."""
-    shape = prepare.shape
-    whole = Memory(Shared.attach(descriptor, shape.size, read_only=True), shape)
-
-    def of(worker: int) -> WorkerMemory:
-        return WorkerMemory(whole, descriptor, prepare.workers.index(worker))
-
-    return of
-
-
-def _work(
-    number: int,
-    make: Callable[[], WorkerJob],
-    memory_of: Callable[[int], WorkerMemory],
-    line: WorkerLine,
-    injector_of: Callable[..., Injector],
-    prepared: Prepare,
-) -> int:
-    """Be a worker until the root is gone; return the exit code."""
-
-    def say(said: list[Said]) -> None:
-        line.send(encode(said))
-
-    step = -1
-    try:
-        memory = memory_of(number)
-        job = make()
-        use_threads(prepared.threads)  # what the job has imported, too
-        memory.shape.check(job.layout)
-        injector = injector_of(say=say)
-        worker = Worker(number, job, memory, say, injector, prepared.setup.interrupts)
-        say([Ready(os.getpid(), host_name(), fingerprint_of(job))])
-        threading.Thread(target=_listen, args=(line, worker), daemon=True).start()
-        step = 0
-        worker.run()
-    except PartFailed as failed:
-        text = "".join(traceback.format_exception(failed.__cause__))
-        say([Crashed(failed.task.step, failed.task.part, _short(text))])
-    except ConnectionError:
-        return 0  # the root is gone
-    except BaseException:
-        say([Crashed(step, -1, _short(traceback.format_exc()))])
-    return 1
 
 
 def _short(text: str) -> str:

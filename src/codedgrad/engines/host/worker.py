@@ -2,8 +2,7 @@
 
 One thread computes. The other takes orders, also during a part, so that a cut or a
 drop is known at once; a part under way is finished, and merged only if it is still
-wanted. Every worker process runs this loop, whatever its engine; what differs is where
-rows and parameters are.
+wanted. Every worker process runs this loop, whatever its engine.
 
 1. The first part of a segment is written straight into its row, and where the segment
    is never cut all others are added to it there: if one is abandoned the row counts for
@@ -22,29 +21,18 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedgrad.core import Assign, Progress, Report, Send, Session, Task, Upload
 from codedgrad.engines.faults import Injector, mangle, spoil
+from codedgrad.engines.host.memory_layout import WorkerMemory
 from codedgrad.engines.host.rows import add_rows
 from codedgrad.engines.host.sum_checks import Token, is_finite, stamp
 from codedgrad.engines.host.wire import Give, Left, Said, Sent, Told
 from codedgrad.jobs import WorkerJob
-
-
-class Store(Protocol):
-    """Where a worker finds what orders refer to by number."""
-
-    def row(self, number: int) -> NDArray[Any]:
-        """Return the row for a sum, (layout.row,)."""
-        ...
-
-    def parameters(self, version: int) -> NDArray[Any]:
-        """Return the parameters of a step, read-only."""
-        ...
 
 
 class PartFailed(Exception):
@@ -86,7 +74,7 @@ class Worker:
         self,
         number: int,
         job: WorkerJob,
-        store: Store,
+        store: WorkerMemory,
         say: Callable[[list[Said]], None],
         injector: Injector,
         interrupts: bool = False,

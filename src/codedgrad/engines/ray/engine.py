@@ -22,7 +22,7 @@ from codedgrad.engines.ray.cluster import Cluster
 from codedgrad.engines.ray.drains import Drains
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.remote.handshake import RunKey
-from codedgrad.engines.remote.launcher import Share, shared_out
+from codedgrad.engines.remote.launcher import Launcher, Share, shared_out
 from codedgrad.engines.remote.lobby import Lobby
 from codedgrad.errors import EngineFailed, InvalidOptions
 
@@ -31,10 +31,8 @@ _ROOM = 60.0  # seconds for Ray to set resources aside
 _CALL = 120.0  # seconds for an actor to reach the root
 
 
-class RayLauncher:
+class RayLauncher(Launcher):
     """Starts an actor on every node that has workers; see `Ray` for the arguments."""
-
-    name = "ray"
 
     def __init__(
         self,

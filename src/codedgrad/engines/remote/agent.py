@@ -19,7 +19,7 @@ import secrets
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -54,8 +54,6 @@ from codedgrad.engines.remote.messages import (
     Present,
     Put,
     Quit,
-    Reach,
-    Reached,
     Refuse,
     Refused,
     Up,
@@ -211,7 +209,6 @@ class _Connected:
         self._callers: set[Connection] = set()  # from other agents
         self._puts: dict[Connection, Put] = {}  # whose body is being read
         self._refused: set[int] = set()  # keys of sums that are not to be read
-        self._tries: list[Dial] = []
         self._to_root = Dial(
             self._reactor, self._key, self._me, ROOT, invitation.addresses,
             invitation.port, self._met, self._not_met, is_patient=True,
@@ -259,7 +256,7 @@ class _Connected:
 
     def _dials(self) -> list[Dial]:
         lines = [x.dial for x in self._lines.values() if x.dial]
-        return [self._to_root, *self._tries, *lines]
+        return [self._to_root, *lines]
 
     def _connections(self) -> list[Connection]:
         lines = [x.connection for x in self._lines.values() if x.connection]
@@ -267,7 +264,9 @@ class _Connected:
 
     def _met(self, link: Any) -> None:
         self.is_admitted = True
-        self._root = Connection(link, ROOT, self._reactor, self)
+        self._root = Connection(
+            link, ROOT, self._reactor, self.frame, self.gone, self.body
+        )
         invitation, me, problem = self._agent.invitation, self._me, ""
         address, port = str(link.getsockname()[0]), 0
         addresses: tuple[str, ...] = (address,)
@@ -311,15 +310,13 @@ class _Connected:
                 parameters = self._memory.versions[version]
                 return [bytes_of(parameters[start:end]) for start, end in stretches]
             case Put():
-                return self.begin_put(connection, message, size)
+                return self._begin_put(connection, message, size)
             case Fetch(key, rows):
                 self._say(Vector(key), [bytes_of(self._memory.sum(rows))])
             case Carry():
                 self._carry(message)
             case Refuse(key):
                 self._refuse(key)
-            case Reach(key, to):
-                self._reach(key, to)
             case End():
                 self._end()
             case Quit():
@@ -332,7 +329,7 @@ class _Connected:
             (message, job), self._job = self._job, None
             self._open(message, job.tobytes())
         else:
-            self.end_put(connection)
+            self._end_put(connection)
 
     def gone(self, connection: Connection, reason: str) -> None:
         """Note that the root is gone."""
@@ -398,27 +395,9 @@ class _Connected:
 
     # -- other agents ----------------------------------------------------------------
 
-    def _call(
-        self,
-        to: Where,
-        done: Callable[[Any], None],
-        failed: Callable[[str, bool], None],
-    ) -> Dial:
-        """Call another agent's door; `done` is handed the socket."""
-        peer = Peer(to.number, to.life)
-        return Dial(
-            self._reactor,
-            self._key,
-            self._me,
-            peer,
-            to.addresses,
-            to.port,
-            done,
-            failed,
-        )
-
     def _carry(self, order: Carry) -> None:
-        peer = Peer(order.to.number, order.to.life)
+        to = order.to
+        peer = Peer(to.number, to.life)
         line = self._lines.get(peer)
         if line is not None:
             line.waiting.append(order)
@@ -426,8 +405,10 @@ class _Connected:
             return
         # It waits before the call begins: one that fails at once ends what waits.
         line = self._lines[peer] = _Line(waiting=[order])
-        reached, failed = partial(self._reached, peer), partial(self._not_reached, peer)
-        line.dial = self._call(order.to, reached, failed)
+        line.dial = Dial(
+            self._reactor, self._key, self._me, peer, to.addresses, to.port,
+            partial(self._reached, peer), partial(self._not_reached, peer),
+        )  # fmt: skip
 
     def _send_waiting(self, line: _Line) -> None:
         if line.connection is not None:
@@ -441,26 +422,42 @@ class _Connected:
     def _reached(self, peer: Peer, link: Any) -> None:
         line = self._lines[peer]
         line.dial = None
-        line.connection = Connection(link, peer, self._reactor, _Outgoing(self))
+        line.connection = Connection(
+            link, peer, self._reactor, self._confirmed, self._end_line
+        )
         self._send_waiting(line)
 
     def _not_reached(self, peer: Peer, problem: str, is_refused: bool) -> None:
         for order in self._lines.pop(peer).waiting:
             self._say(Carried(order.key, problem))
 
-    def confirm(self, connection: Connection, key: int) -> None:
+    def _confirmed(self, connection: Connection, frame: bytes, size: int) -> Sink:
         """Note that another agent has read a sum."""
-        self._lines[connection.peer].sent.discard(key)
+        message = decode_up(frame)
+        if not isinstance(message, Carried):
+            raise ProtocolError("an agent that was called confirms sums, and no more")
+        self._lines[connection.peer].sent.discard(message.key)
+        return []
 
-    def end_line(self, connection: Connection, reason: str) -> None:
+    def _end_line(self, connection: Connection, reason: str) -> None:
         """Note that a connection to another agent has ended, with sums on their way."""
         for key in self._lines.pop(connection.peer).sent:
             self._say(Carried(key, reason))
 
     def _admit(self, link: Any, peer: Peer) -> None:
-        self._callers.add(Connection(link, peer, self._reactor, _Incoming(self)))
+        self._callers.add(
+            Connection(
+                link, peer, self._reactor, self._begin_sum, self._end_caller, self._end_put
+            )
+        )
 
-    def begin_put(self, connection: Connection, put: Put, size: int) -> Sink:
+    def _begin_sum(self, connection: Connection, frame: bytes, size: int) -> Sink:
+        put = decode_down(frame)
+        if not isinstance(put, Put):
+            raise ProtocolError("an agent sends sums to others, and nothing else")
+        return self._begin_put(connection, put, size)
+
+    def _begin_put(self, connection: Connection, put: Put, size: int) -> Sink:
         """Return where a sum of `size` bytes goes that is about to be read."""
         if put.memory != self._memory_number:
             raise ProtocolError(
@@ -474,7 +471,7 @@ class _Connected:
         self._puts[connection] = put
         return [bytes_of(row)]
 
-    def end_put(self, connection: Connection) -> None:
+    def _end_put(self, connection: Connection) -> None:
         """Tell the root, and the agent that has sent it, that a sum has been read."""
         put = self._puts.pop(connection, None)
         if put is not None:
@@ -482,7 +479,7 @@ class _Connected:
             if connection is not self._root:
                 connection.send(encode(Carried(put.key)))
 
-    def end_caller(self, connection: Connection) -> None:
+    def _end_caller(self, connection: Connection, reason: str = "") -> None:
         """Note that another agent's connection to this one has ended."""
         self._callers.discard(connection)
         self._puts.pop(connection, None)
@@ -491,54 +488,5 @@ class _Connected:
         self._refused.add(key)
         for caller in [one for one, put in self._puts.items() if put.key == key]:
             caller.close()  # its sender has given that sum up, or is lost to the root
-            self.end_caller(caller)
+            self._end_caller(caller)
         self._say(Refused(key))
-
-    def _reach(self, key: int, to: Where) -> None:
-        def done(link: Any) -> None:
-            link.close()
-            self._say(Reached(key, ""))
-
-        def failed(problem: str, is_refused: bool) -> None:
-            self._say(Reached(key, problem))
-
-        self._tries.append(self._call(to, done, failed))
-
-
-class _Outgoing:
-    """Handles a connection to another agent, which confirms the sums that it reads."""
-
-    def __init__(self, life: _Connected) -> None:
-        self._life = life
-
-    def frame(self, connection: Connection, frame: bytes, size: int) -> Sink:
-        message = decode_up(frame)
-        if not isinstance(message, Carried):
-            raise ProtocolError("an agent that was called confirms sums, and no more")
-        self._life.confirm(connection, message.key)
-        return []
-
-    def body(self, connection: Connection) -> None:
-        raise ProtocolError("a confirmation has no body")
-
-    def gone(self, connection: Connection, reason: str) -> None:
-        self._life.end_line(connection, reason)
-
-
-class _Incoming:
-    """Handles a connection from another agent, which sends sums."""
-
-    def __init__(self, life: _Connected) -> None:
-        self._life = life
-
-    def frame(self, connection: Connection, frame: bytes, size: int) -> Sink:
-        put = decode_down(frame)
-        if not isinstance(put, Put):
-            raise ProtocolError("an agent sends sums to others, and nothing else")
-        return self._life.begin_put(connection, put, size)
-
-    def body(self, connection: Connection) -> None:
-        self._life.end_put(connection)
-
-    def gone(self, connection: Connection, reason: str) -> None:
-        self._life.end_caller(connection)

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -46,22 +46,6 @@ Sink: TypeAlias = list[memoryview]
 """Where the bytes of a body go, one view after the other."""
 
 
-class Handler(Protocol):
-    """What is told of whatever happens on a connection."""
-
-    def frame(self, connection: Connection, frame: bytes, size: int) -> Sink:
-        """Take a frame; return where its body of `size` bytes goes, if it has one."""
-        ...
-
-    def body(self, connection: Connection) -> None:
-        """Note that the body of the last frame is complete."""
-        ...
-
-    def gone(self, connection: Connection, reason: str) -> None:
-        """Note that the connection has ended, after everything that came before."""
-        ...
-
-
 class Connection:
     """One end of a connection to another host.
 
@@ -69,7 +53,9 @@ class Connection:
         link: Connected, and through the handshake.
         peer: The process at the other end.
         reactor: Waits for it.
-        handler: Is told what happens.
+        frame: Takes a frame, and how many bytes its body has; returns where they go.
+        gone: Is told why it has ended, after everything that came before.
+        body: Called when the body of the last frame is complete.
 
     Attributes:
         peer: The process at the other end.
@@ -77,11 +63,17 @@ class Connection:
     """
 
     def __init__(
-        self, link: socket.socket, peer: Peer, reactor: Reactor, handler: Handler
+        self,
+        link: socket.socket,
+        peer: Peer,
+        reactor: Reactor,
+        frame: Callable[[Connection, bytes, int], Sink],
+        gone: Callable[[Connection, str], None],
+        body: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         prepare(link)
         self.peer = peer
-        self.handler = handler
+        self._frame, self._gone, self._body = frame, gone, body
         self.sent = 0
         self._link = link
         self._reactor = reactor
@@ -214,7 +206,7 @@ class Connection:
                 if self._sink:
                     return
                 self._has_body = False
-                self.handler.body(self)
+                self._body(self)
                 continue
             if len(self._in) < _HEAD.size:
                 return
@@ -226,7 +218,7 @@ class Connection:
                 return
             frame = bytes(memoryview(self._in)[_HEAD.size : end])
             del self._in[:end]
-            sink = self.handler.frame(self, frame, size)
+            sink = self._frame(self, frame, size)
             if sum(view.nbytes for view in sink) != size:
                 raise ProtocolError(f"{size} bytes come where others were expected")
             self._sink = [view.cast("B") for view in sink if view.nbytes]
@@ -263,10 +255,10 @@ class Connection:
         return is_unheard and silent > _SILENT
 
     def cut(self, reason: str) -> None:
-        """End it, and tell the handler why."""
+        """End it, and say why."""
         if self._is_open:
             self.close()
-            self.handler.gone(self, reason)
+            self._gone(self, reason)
 
     def close(self) -> None:
         """End it without a word."""

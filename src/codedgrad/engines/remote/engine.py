@@ -44,8 +44,6 @@ from codedgrad.engines.remote.messages import (
     Ended,
     Open,
     Opened,
-    Reach,
-    Reached,
     Refuse,
     Refused,
     Up,
@@ -133,7 +131,7 @@ class Remote(Fleet):
         # Rows of the inbox of a host that another agent may still write to, as (host,
         # worker, row), by the key of the transfer that has failed.
         self._unsure: dict[int, tuple[int, int, int]] = {}
-        self._reached: dict[int, str] = {}  # by key, what came of a try
+        self._reached: dict[int, str | None] = {}  # by key, what came of a try
 
     # -- hosts -----------------------------------------------------------------------
 
@@ -225,14 +223,14 @@ class Remote(Fleet):
                 self._lose_host(host, reason)
             case Vector(key):
                 self._end_transfer(key)
+            case Carried(key, problem) if key in self._reached:
+                self._reached[key] = problem
             case Carried(key, problem):
                 self._end_transfer(key, problem)
             case Refused(key):
                 if key in self._unsure:
                     _, worker, row = self._unsure.pop(key)
                     self._rows.filled(worker, row)
-            case Reached(key, problem):
-                self._reached[key] = problem
 
     def _begin_host(self, host: FarHost, threads: int) -> None:
         host.begin()
@@ -299,14 +297,15 @@ class Remote(Fleet):
             for other in self._far.values():
                 if one is not other and other.link is not None:
                     key = next(_keys)
-                    keys[key] = one.number, other.number
-                    one.take(Reach(key, other.link.said.where))
-        deadline = self.now() + seconds
-        while self.now() < deadline and not keys.keys() <= self._reached.keys():
+                    keys[key], self._reached[key] = (one.number, other.number), None
+                    # Each of them has a row for itself in the inbox of the other.
+                    one.carry(key, (0,), other, other.shape.rows - one.number)
+        deadline, reached = self.now() + seconds, self._reached
+        while self.now() < deadline and None in [reached[key] for key in keys]:
             self._poll(deadline - self.now())
         silence = f"no answer within {seconds:g} s"
-        found = {pair: self._reached.get(key, silence) for key, pair in keys.items()}
-        return {pair: problem for pair, problem in found.items() if problem}
+        found = {keys[key]: reached.pop(key) for key in keys}
+        return {p: silence if s is None else s for p, s in found.items() if s != ""}
 
     # -- parameters ------------------------------------------------------------------
 

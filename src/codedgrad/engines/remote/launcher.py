@@ -7,7 +7,7 @@ then make: a launcher moves nothing, and hears of a loss no sooner than its lobb
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from msgspec import Struct
 
@@ -29,48 +29,41 @@ class Share(Struct, frozen=True):
     cores: float | None = None
 
 
-class Launcher(Protocol):
+class Launcher(ABC):
     """Starts agents.
 
     Attributes:
-        name: Of the engine, as in traces.
         lobby: Where its agents are met; there once it is open.
     """
 
-    name: str
     lobby: Lobby
 
+    @abstractmethod
     def open(self, workers: int) -> list[Share]:
         """Share workers out among hosts, and see to it that their agents come.
 
         Raises:
             EngineFailed: If there is no cluster, no room, no extra installed...
         """
-        ...
 
+    @abstractmethod
     def machines(self) -> int:
         """Return on how many machines workers can be.
 
         Raises:
             EngineFailed: As `open`.
         """
-        ...
 
-    def check(self) -> None:
-        """Raise if an agent that has not come yet never will.
-
-        Raises:
-            EngineFailed: With the reason.
-        """
-        ...
+    def check(self) -> None:  # noqa: B027 - a connection may say all there is to say
+        """Raise `EngineFailed` if an agent that has not come yet never will."""
 
     def notices(self) -> list[PreemptionNotice]:
         """Return which hosts will be taken away, as far as it was told since."""
-        ...
+        return []
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of all agents; may be called twice, and before `open`."""
-        ...
 
 
 def shared_out(workers: int, capacities: list[float]) -> list[int]:

@@ -115,7 +115,9 @@ class AgentLink:
         self._sinks: dict[int, NDArray[Any]] = {}  # by key, where sums are wanted
         self._is_present = False
         self._vector: Vector | None = None  # whose body is coming
-        self.connection = Connection(link, peer, lobby.reactor, self)
+        self.connection = Connection(
+            link, peer, lobby.reactor, self.frame, self.gone, self.body
+        )
 
     def send(
         self,

@@ -159,20 +159,6 @@ class Refused(Struct, frozen=True, tag=True):
     key: int
 
 
-class Reach(Struct, frozen=True, tag=True):
-    """Try whether another agent's door can be reached: `Reached`, with this key."""
-
-    key: int
-    to: Where
-
-
-class Reached(Struct, frozen=True, tag=True):
-    """Whether it can: why not, or empty."""
-
-    key: int
-    problem: str
-
-
 class End(Struct, frozen=True, tag=True):
     """End the host."""
 
@@ -186,18 +172,7 @@ class Quit(Struct, frozen=True, tag=True):
 
 
 Down: TypeAlias = (
-    Open
-    | Spawn
-    | Signal
-    | Gives
-    | Deliver
-    | Fetch
-    | Carry
-    | Put
-    | Refuse
-    | Reach
-    | End
-    | Quit
+    Open | Spawn | Signal | Gives | Deliver | Fetch | Carry | Put | Refuse | End | Quit
 )
 """From the root to an agent; `Put` also between agents."""
 
@@ -213,7 +188,6 @@ Up: TypeAlias = (
     | Vector
     | Carried
     | Refused
-    | Reached
     | Ended
 )
 """From an agent to the root."""

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 
 from codedgrad.engines.host.cores import usable_cores
-from codedgrad.engines.preemption_notices import PreemptionNotice
-from codedgrad.engines.remote.launcher import Share, shared_out
+from codedgrad.engines.remote.launcher import Launcher, Share, shared_out
 from codedgrad.engines.remote.lobby import AgentLink, Lobby
 from codedgrad.engines.remote.machine import machine
 from codedgrad.engines.remote.messages import Quit
@@ -162,19 +161,15 @@ def end_with_launcher() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class WorldLauncher:
+class WorldLauncher(Launcher):
     """Lends the processes of a world to one engine; see `Launcher`.
 
     Args:
-        name: Of the engine.
         world: Returns the processes, or raises `EngineFailed`.
         root_is_agent: Whether the root is the agent of its own machine.
     """
 
-    def __init__(
-        self, name: str, world: Callable[[], World], root_is_agent: bool
-    ) -> None:
-        self.name = name
+    def __init__(self, world: Callable[[], World], root_is_agent: bool) -> None:
         self._world_of = world
         self._root_is_agent = root_is_agent
         self._world: World | None = None
@@ -189,13 +184,6 @@ class WorldLauncher:
         shares = world.enter(workers, self._root_is_agent)
         self._world, self.lobby = world, world.lobby
         return shares
-
-    def check(self) -> None:
-        """Do nothing: processes that end are heard of by their connections."""
-
-    def notices(self) -> list[PreemptionNotice]:
-        """Return nothing: these launchers are not told in advance."""
-        return []
 
     def close(self) -> None:
         """Let another engine use the processes."""

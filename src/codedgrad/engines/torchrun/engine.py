@@ -89,9 +89,7 @@ class Torchrun(Remote):
     ) -> None:
         self._interface, self._numbers = interface, ports
         super().__init__(
-            WorldLauncher(
-                "torchrun", partial(_root_world, interface, ports), root_is_agent
-            ),
+            WorldLauncher(partial(_root_world, interface, ports), root_is_agent),
             open_segments=open_segments,
             preload=preload,
             threads=threads,
