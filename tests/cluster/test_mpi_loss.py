@@ -140,7 +140,7 @@ else:  # one after the other, until the root is alone
 
 LOSS = (
     r"{} on \S+ {} lost: host \d \(\S+\) is gone \(its process has ended\); "
-    r"{} back if the host does"
+    r"{} back only if the agent there is still running"
 )
 
 

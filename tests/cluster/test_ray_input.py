@@ -137,8 +137,8 @@ def scripts(
         ),
         (
             "wrong token",
-            r"the Ray cluster at 127\.0\.0\.1:\d+ wants a token that we do not "
-            "have; try RAY_AUTH_MODE=token, and the token of its head in "
+            r"the Ray cluster at 127\.0\.0\.1:\d+ wants a token, and got none "
+            "or another; try RAY_AUTH_MODE=token, and the token of its head in "
             "~/.ray/auth_token, or RAY_AUTH_TOKEN_PATH set to it",
         ),
         (

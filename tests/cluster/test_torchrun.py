@@ -260,7 +260,7 @@ def trained(patience):
     train(gradient, np.zeros(50), uncoded(3), steps=3, engine="torchrun")
 
 problem = ""
-while "[1]" not in problem:  # until one of the two others has called
+while not problem.startswith("processes 2 "):  # until one of the two others has called
     try:
         trained(0.5)
     except EngineFailed as error:
@@ -279,7 +279,7 @@ ENDS = {  # how: words for the script, which signal to torchrun
 }
 
 ADVICE = (
-    "error: torchrun hands no secret to 2 machines, and CODEDGRAD_SECRET is {}; try "
+    "error: torchrun hands no secret to 2 machines, and CODEDGRAD_SECRET {}; try "
     "`export CODEDGRAD_SECRET=$(openssl rand -hex 32)`, the same on all"
 )
 
@@ -536,7 +536,9 @@ def test_after_some_processes_were_late_the_script_may_train_again(
     alone: Callable[..., Any],
 ) -> None:
     root, one = alone(GATHERS_TWICE, 0, 3), alone(GATHERS_TWICE, 1, 3)
-    assert "of 2 other processes only [1] have called" in root.answer("failed")
+    assert root.answer("failed").startswith(
+        "processes 2 of this job have not called within 0.5 s; try looking at what"
+    )
     two = alone(GATHERS_TWICE, 2, 3)
     for job in (root, one, two):
         assert job.wait() == 0, job.err
@@ -552,6 +554,7 @@ def machines_of(
     *options: str,
     words: tuple[str, ...] = (),
     secret: str = "a" * 16,
+    other: str | None = None,
     elastic: bool = False,
 ) -> list[Any]:
     """Launch two torchruns as if on two machines, with a process each."""
@@ -570,7 +573,7 @@ def machines_of(
                 1,
                 *words,
                 options=("--nnodes=2", *where, *options),
-                CODEDGRAD_SECRET=secret,
+                CODEDGRAD_SECRET=other if rank and other is not None else secret,
                 **mpi_jobs.APART,
             )
         )
@@ -589,16 +592,29 @@ def machines(jobs: Any) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("secret", "is_what"), [("none", "not set"), ("short", "too short")]
+    ("secret", "problem"),
+    [("none", "is not set"), ("short", "has less than 16 characters")],
 )
 def test_that_several_machines_need_a_secret_is_said_on_each(
-    machines: dict[str, list[Any]], secret: str, is_what: str
+    machines: dict[str, list[Any]], secret: str, problem: str
 ) -> None:
     for job in machines[secret]:
         assert job.wait() != 0
-        assert Counter(job.err.splitlines())[ADVICE.format(is_what)] == 1, job.err
+        assert Counter(job.err.splitlines())[ADVICE.format(problem)] == 1, job.err
         assert "codedgrad/" not in job.err  # no traceback of ours
         assert job.is_all_gone()
+
+
+def test_a_machine_with_another_secret_is_told_so(jobs: Any) -> None:
+    words = "--engine", "torchrun"
+    root, other = machines_of(jobs, ANYWHERE, words=words, other="b" * 16)
+    assert other.wait() != 0
+    assert (
+        "error: the root of this job has another secret than this process; try the "
+        "same CODEDGRAD_SECRET on all machines"
+    ) in other.err.splitlines(), other.err
+    assert other.is_all_gone()
+    root.end()  # it waits for others to call: a machine may be late
 
 
 def test_several_machines_that_share_a_secret_train(
@@ -649,6 +665,6 @@ def test_without_torchrun_it_is_said_how_to_run_it(jobs: Any) -> None:
     assert job.wait() == 2
     assert job.err == (
         "error: the torchrun engine works in a script that torchrun runs; try "
-        f"`torchrun --standalone --nproc-per-node=1 {ANYWHERE}`\n"
+        f"`torchrun --standalone --nproc-per-node=1 {ANYWHERE} --engine torchrun`\n"
     )
     assert os.path.isabs(ANYWHERE)

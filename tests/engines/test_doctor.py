@@ -215,7 +215,7 @@ def test_a_cluster_that_wants_another_token_is_told_from_none(
     monkeypatch.setattr("codedgrad.engines.doctor.ray._CLUSTER", script)
     found = ray(Looking("auto", limit=100))
     assert found.state == "broken"
-    assert found.reason.endswith("at auto: it wants a token that we do not have")
+    assert found.reason.endswith("at auto: it wants a token, and got none or another")
     assert found.advice.startswith("RAY_AUTH_MODE=token, and the token of its head")
 
 

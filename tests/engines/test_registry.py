@@ -1,11 +1,13 @@
 """An engine by its name, and an address that only Ray has."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from codedgrad.engines import Here, train
+from codedgrad.engines import Here, Ray, train
 from codedgrad.engines.registry import NAMES, engine_of
 from codedgrad.errors import InvalidOptions
 from codedgrad.schemes import uncoded
@@ -33,6 +35,21 @@ def train_torch(**where: object) -> None:
 def test_an_engine_that_is_made_is_taken_as_it_is() -> None:
     engine = Here()
     assert engine_of(engine) is engine
+
+
+@pytest.mark.parametrize("trains", [train_numpy, train_torch])
+def test_the_class_of_an_engine_is_no_engine(trains) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidOptions, match=r"is the class Here; try Here\(\)"):
+        trains(engine=Here)
+
+
+def test_where_ray_is_to_listen_is_looked_at_before_ray_is_started() -> None:
+    with pytest.raises(InvalidOptions, match="ports: is 'abc'; try FIRST-LAST"):
+        Ray(ports="abc")
+    with pytest.raises(InvalidOptions, match="interface: is 'eth99'; try one of"):
+        train_numpy(engine=Ray(interface="eth99"))
+    if "ray" in sys.modules:  # of another test
+        assert not sys.modules["ray"].is_initialized()
 
 
 @pytest.mark.parametrize("trains", [train_numpy, train_torch])

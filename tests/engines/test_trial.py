@@ -43,3 +43,12 @@ def test_a_problem_is_printed_too(
     monkeypatch.setattr(trial, "take_a_step", wrong)
     assert trial.main(["local"]) == 1
     assert json.loads(capsys.readouterr().out) == {"problem": "2 + 2 = 5"}
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 2), (["--fast"], 2), (["--help"], 0)])
+def test_without_an_engine_it_says_how_to_name_one(
+    words: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert trial.main(words) == code
+    shown = capsys.readouterr()
+    assert (shown.err if code else shown.out).startswith("usage: python -m ")

@@ -87,6 +87,9 @@ def engine_of(
         >>> engine_of(made) is made
         True
     """
+    if isinstance(engine, type):
+        name = engine.__name__
+        raise InvalidOptions("engine", f"is the class {name}", f"{name}()")
     if isinstance(engine, str):
         _warn_of_torchrun(engine)
         engine = engine_named(engine, address, threads)

@@ -56,6 +56,6 @@ def _cluster(found: Finding, address: str, looking: Looking) -> Finding:
         return Finding("ray", "ok", reason)
     why = answer.last if answer.code else f"no answer within {looking.limit:g} s"
     if is_refused(answer):
-        why = "it wants a token that we do not have"
+        why = "it wants a token, and got none or another"
     reason = f"{found.reason}; no cluster at {address}: {why}"
     return Finding("ray", "broken", reason, advice, detail=answer.out + answer.err)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from codedgrad.errors import CodedgradError, EngineFailed
 from codedgrad.jobs import NumpyJob
 from codedgrad.schemes import uncoded
 
+_USAGE = "usage: python -m codedgrad.engines.doctor.trial ENGINE [ADDRESS OF RAY]"
 _START = np.array([4.0, -2.0])
 _FEWEST = 2  # workers
 _PAIRS = 15.0  # seconds for all hosts to call each other
@@ -88,15 +88,19 @@ def _gradient(
     return float(away @ away) / 2, 1.0, away
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: list[str]) -> int:
     """Take the step on the engine named; print what it was, or the problem, as JSON.
 
     Args:
         words: `local`, `mpi`, `torchrun`, or `ray` and the address of its cluster.
 
     Returns:
-        0 if it went well, else 1.
+        0 if it went well, 1 if not, 2 if no engine is named.
     """
+    if not words or words[0].startswith("-"):
+        is_asked = words[:1] in (["-h"], ["--help"])
+        print(_USAGE, file=sys.stdout if is_asked else sys.stderr)
+        return 0 if is_asked else 2
     name, *rest = words
     try:
         if name == "ray":  # so that there is one on every node

@@ -55,7 +55,7 @@ class Mpi(Remote):
         threads: int | str = "auto",
     ) -> None:
         super().__init__(
-            WorldLauncher(the_world, root_is_agent),
+            WorldLauncher(the_world, root_is_agent, starts_again=False),
             open_segments=open_segments,
             preload=preload,
             threads=threads,

@@ -115,7 +115,8 @@ class Cluster:
         answer = ask([sys.executable, "-P", "-c", JOIN, address], _ANSWER)
         advice = to_try(advice, answer)
         if is_refused(answer):
-            problem = f"the Ray cluster at {address} wants a token that we do not have"
+            problem = f"the Ray cluster at {address} wants a token"
+            problem += ", and got none or another"
             raise EngineFailed(problem, advice)
         if answer.code != 0:
             silence = f"no answer within {_ANSWER:g} s"

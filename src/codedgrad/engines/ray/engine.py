@@ -20,10 +20,12 @@ from codedgrad.engines.preemption_notices import PreemptionNotice
 from codedgrad.engines.ray.actor import HostActor
 from codedgrad.engines.ray.cluster import Cluster
 from codedgrad.engines.ray.drains import Drains
+from codedgrad.engines.remote.door import parse_ports
 from codedgrad.engines.remote.engine import Remote
 from codedgrad.engines.remote.handshake import RunKey
 from codedgrad.engines.remote.launcher import Launcher, Share, shared_out
 from codedgrad.engines.remote.lobby import Lobby
+from codedgrad.engines.remote.machine import reachable_at
 from codedgrad.errors import EngineFailed, InvalidOptions
 
 _NOTHING = {"CPU": 0.001}  # Ray sets no bundle aside that asks for nothing
@@ -58,6 +60,7 @@ class RayLauncher(Launcher):
         # Only Ray can show a process its GPUs, or prepare its environment.
         own = runtime_env is None and not self._resources.get("GPU")
         self._root_is_agent = root_is_agent and own
+        parse_ports(ports)  # a mistake is to be said at once
         self._interface, self._ports = interface, ports
         self._owner = os.getpid()
         self._cluster: Cluster | None = None
@@ -69,6 +72,8 @@ class RayLauncher(Launcher):
 
     def open(self, workers: int) -> list[Share]:
         """Reach a cluster and ask it for actors."""
+        if self._interface is not None:
+            reachable_at(self._interface)  # now: to start Ray takes seconds
         cluster = self._reach(workers)
         self._ray = ray = cluster.ray
         cluster.check_room(workers, self._resources)

@@ -97,11 +97,15 @@ class RootLost(Exception):
 
     Attributes:
         is_refused: Whether its machine answers that no such process listens there.
+        has_other_secret: Whether it is there, with another secret than this process.
     """
 
-    def __init__(self, reason: str, is_refused: bool = False) -> None:
+    def __init__(
+        self, reason: str, is_refused: bool = False, has_other_secret: bool = False
+    ) -> None:
         super().__init__(reason)
         self.is_refused = is_refused
+        self.has_other_secret = has_other_secret
 
 
 class Agent:
@@ -160,7 +164,7 @@ class Agent:
             if life.may_end:
                 return
             if life.is_refused or not self.is_wanted:
-                raise RootLost(reason, life.is_refused)
+                raise RootLost(reason, life.is_refused, life.has_other_secret)
             now = time.monotonic()
             self.was_admitted |= life.is_admitted
             if life.is_admitted:
@@ -215,6 +219,11 @@ class _Connected:
         )  # fmt: skip
 
     @property
+    def has_other_secret(self) -> bool:
+        """Whether the root has answered with another secret."""
+        return self._to_root.has_other_secret
+
+    @property
     def has_reached_root(self) -> bool:
         """Whether the root's machine has let a call in."""
         return self._to_root.has_connected
@@ -267,7 +276,7 @@ class _Connected:
         self._root = Connection(
             link, ROOT, self._reactor, self.frame, self.gone, self.body
         )
-        invitation, me, problem = self._agent.invitation, self._me, ""
+        invitation, me, problem, advice = self._agent.invitation, self._me, "", ""
         address, port = str(link.getsockname()[0]), 0
         addresses: tuple[str, ...] = (address,)
         try:
@@ -278,10 +287,11 @@ class _Connected:
             )
             port = self._door.port
         except CodedgradError as error:  # there is no such interface, or no port free
-            problem = str(error)
+            problem, _, advice = str(error).partition("; try ")
         where = Where(me.host, me.life, addresses, port)
         cores = self._agent.cores
-        self._say(Present(machine(), host_name(), os.getpid(), cores, where, problem))
+        about = machine(), host_name(), os.getpid(), cores
+        self._say(Present(*about, where, problem, advice))
 
     def _not_met(self, problem: str, is_refused: bool) -> None:
         self.is_refused = is_refused
@@ -447,7 +457,12 @@ class _Connected:
     def _admit(self, link: Any, peer: Peer) -> None:
         self._callers.add(
             Connection(
-                link, peer, self._reactor, self._begin_sum, self._end_caller, self._end_put
+                link,
+                peer,
+                self._reactor,
+                self._begin_sum,
+                self._end_caller,
+                self._end_put,
             )
         )
 

@@ -26,6 +26,7 @@ from codedgrad.engines.remote.handshake import (
     Dialer,
     DoorKeeper,
     NotOfThisRun,
+    OtherSecret,
     Peer,
     RunKey,
 )
@@ -197,6 +198,7 @@ class Dial:
 
     Attributes:
         has_connected: Whether the machine has let the call in at some address.
+        has_other_secret: Whether the door has answered with another secret.
     """
 
     def __init__(
@@ -214,7 +216,7 @@ class Dial:
     ) -> None:
         self._reactor, self._key, self._me, self._to = reactor, key, me, to
         self._is_patient = is_patient
-        self.has_connected = self._is_connected = False
+        self.has_connected = self.has_other_secret = self._is_connected = False
         self._addresses, self._port = list(addresses), port
         self._done, self._failed = done, failed
         self._open: list[str] = []  # addresses that have let the call in
@@ -304,6 +306,7 @@ class Dial:
         # An address of the root's machine may be one of this machine, too, as that of a
         # bridge is, and is then refused though the root is there: all must be.
         self._is_refused &= is_closed or isinstance(why, NotOfThisRun)
+        self.has_other_secret |= isinstance(why, OtherSecret)
         if isinstance(why, OSError):
             why = _text(why)
         self._problems.append(f"{self._address} port {self._port}: {why}")
@@ -318,6 +321,7 @@ def _text(error: OSError) -> str:
 def _listening(address: str, ports: Sequence[int]) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     problem = "there is no port"
+    where = address or "this machine"
     for port in ports:
         link = socket.socket(family, socket.SOCK_STREAM)
         if address == ANY:  # of both families
@@ -327,13 +331,15 @@ def _listening(address: str, ports: Sequence[int]) -> socket.socket:
             link.listen(_BACKLOG)
         except OSError as error:
             link.close()
-            problem = f"{address or 'this machine'} port {port}: {_text(error)}"
+            problem = f"{where} port {port}: {_text(error)}"
             if error.errno == errno.EADDRNOTAVAIL:
                 break  # no other port will do
+            if len(ports) > 1:
+                problem = f"{where}: no port from {ports[0]} to {ports[-1]} is free"
         else:
             link.setblocking(False)
             return link
-    advice = "other ports, or the interface that other hosts can reach"
+    advice = "more ports, one for every process, or the interface that others can reach"
     raise EngineFailed(f"it is not possible to listen: {problem}", advice)
 
 

@@ -190,7 +190,7 @@ class Remote(Fleet):
             return
         if link.said.problem and not self._lives.has_begun:
             problem = f"{host.name} cannot be reached by others: {link.said.problem}"
-            raise EngineFailed(problem, "other options, or another interface there")
+            raise EngineFailed(problem, link.said.advice)
         self._agenda.enter(
             host.back_off.seconds, 0, partial(self._open_host, host, link)
         )
@@ -262,7 +262,10 @@ class Remote(Fleet):
             is_gone = f"is gone ({reason})"
             cause = f"{name} {'cannot go on' if host.problem else is_gone}"
             back = "it comes" if len(host.workers) == 1 else "they come"
-            self._lives.lose(host.handles, cause, f"{back} back if the host does")
+            outlook = f"{back} back if the host does"
+            if not self._launcher.starts_again and not host.problem:
+                outlook = f"{back} back only if the agent there is still running"
+            self._lives.lose(host.handles, cause, outlook)
         elif not host.problem:
             _log.warning("%s is gone again: %s", name, reason)
         host.link = None

@@ -92,6 +92,10 @@ class NotOfThisRun(ProtocolError):
         self.is_lost = is_lost
 
 
+class OtherSecret(NotOfThisRun):
+    """A process of this very run has answered, but not with the secret of this one."""
+
+
 class Dialer:
     """The side that has opened the connection.
 
@@ -113,7 +117,7 @@ class Dialer:
         >>> stranger.answer(door.challenge(stranger.hello))
         Traceback (most recent call last):
         ...
-        codedgrad.engines.remote.handshake.NotOfThisRun: the other end has another \
+        codedgrad.engines.remote.handshake.OtherSecret: the other end has another \
 secret
     """
 
@@ -127,14 +131,15 @@ secret
         """Return the proof that answers a door's challenge.
 
         Raises:
-            NotOfThisRun: If the door has not proved that it has the secret.
+            NotOfThisRun: If it is the wrong door.
+            OtherSecret: If the door has not proved that it has the secret.
         """
         nonce, proof = challenge[:_NONCE], challenge[_NONCE:]
         said = self.hello + nonce
         if not any(challenge):
             raise NotOfThisRun("that door is of another run, or of another process")
         if not hmac.compare_digest(proof, self._key.proof(b"door", said)):
-            raise NotOfThisRun("the other end has another secret")
+            raise OtherSecret("the other end has another secret")
         return self._key.proof(b"dialer", said)
 
 

@@ -34,9 +34,11 @@ class Launcher(ABC):
 
     Attributes:
         lobby: Where its agents are met; there once it is open.
+        starts_again: Whether it starts an agent again whose process has ended.
     """
 
     lobby: Lobby
+    starts_again: bool = True
 
     @abstractmethod
     def open(self, workers: int) -> list[Share]:

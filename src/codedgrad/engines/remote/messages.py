@@ -51,6 +51,7 @@ class Present(Struct, frozen=True, tag=True):
         cores: That its workers may use, all of them together.
         where: Its door, for other agents.
         problem: Why it has no door; empty: it has one.
+        advice: What to try then.
     """
 
     machine: str
@@ -58,7 +59,8 @@ class Present(Struct, frozen=True, tag=True):
     pid: int
     cores: float
     where: Where
-    problem: str = ""
+    problem: str
+    advice: str
 
 
 class Open(Struct, frozen=True, tag=True):

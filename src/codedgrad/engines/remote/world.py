@@ -131,10 +131,17 @@ class World:
         while not self._is_complete and not self.is_complete:
             left = deadline - time.monotonic()
             if left <= 0:
-                there = sorted(self.lobby.links)
-                problem = f"of {self._others} other processes only {there} have called"
+                absent = sorted({*range(1, self._others + 1)} - self.lobby.links.keys())
+                door = self.lobby.invitation
+                problem = (
+                    f"processes {', '.join(map(str, absent))} of this job have not "
+                    f"called within {_PATIENCE:g} s"
+                )
                 advice = (
-                    "interface=, for an address of this machine that they can reach"
+                    "looking at what they have printed: they may have ended before "
+                    "`train`, have another secret, or be unable to reach "
+                    f"{' or '.join(door.addresses)} port {door.port}, which "
+                    "interface= and ports= change"
                 )
                 raise EngineFailed(problem, advice)
             self.lobby.reactor.poll(left)
@@ -167,9 +174,16 @@ class WorldLauncher(Launcher):
     Args:
         world: Returns the processes, or raises `EngineFailed`.
         root_is_agent: Whether the root is the agent of its own machine.
+        starts_again: See `Launcher`.
     """
 
-    def __init__(self, world: Callable[[], World], root_is_agent: bool) -> None:
+    def __init__(
+        self,
+        world: Callable[[], World],
+        root_is_agent: bool,
+        starts_again: bool = True,
+    ) -> None:
+        self.starts_again = starts_again
         self._world_of = world
         self._root_is_agent = root_is_agent
         self._world: World | None = None

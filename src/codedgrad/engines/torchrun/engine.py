@@ -19,6 +19,7 @@ import hmac
 import math
 import os
 import secrets
+import shlex
 import signal
 import stat
 import sys
@@ -152,13 +153,15 @@ def _release_others(job: _Job, owner: int) -> None:
     """Let the other processes end if the root's script has ended without a run.
 
     They wait for its door for as long as that script takes, which may end with 0 all
-    the same: torchrun would then wait for them for ever.
+    the same: torchrun would then wait for them for ever. After an exception it is
+    torchrun that ends them, or starts the root again.
 
     Args:
         job: Of the script.
         owner: The process id of the root: a fork of it may end long before it does.
     """
-    if _world is None and os.getpid() == owner:
+    has_failed = getattr(sys, "last_value", None) is not None
+    if _world is None and os.getpid() == owner and not has_failed:
         nonce = secrets.token_hex(16)
         none = _RootDoor(addresses=(), port=0, nonce=nonce, path="")
         with suppress(RuntimeError):  # torchrun ends: so do they
@@ -237,6 +240,9 @@ def _serve_lives(job: _Job, interface: str | None, ports: tuple[int, ...]) -> No
                 lost = error
             else:
                 return
+            if lost.has_other_secret:
+                problem = "the root of this job has another secret than this process"
+                raise EngineFailed(problem, f"the same {SECRET} on all machines")
             if agent.was_admitted:
                 lost_since = time.monotonic()
         if os.getppid() != parent:
@@ -318,7 +324,7 @@ class _Job:
             run = os.environ["TORCHELASTIC_RUN_ID"]
             return cls(rank, size, machines, run, restarts)
         except (KeyError, ValueError):
-            script = sys.argv[0] or "train.py"
+            script = shlex.join(sys.argv) if sys.argv[0] else "train.py"
             problem = "the torchrun engine works in a script that torchrun runs"
             advice = f"`torchrun --standalone --nproc-per-node=1 {script}`"
             raise EngineFailed(problem, advice) from None
@@ -365,7 +371,7 @@ def shared_secret(job: _Job) -> bytes:
     if len(secret) < _LEAST:
         problem = (
             f"torchrun hands no secret to {job.machines} machines, and {SECRET} "
-            + ("is too short" if secret else "is not set")
+            + (f"has less than {_LEAST} characters" if secret else "is not set")
         )
         advice = f"`export {SECRET}=$(openssl rand -hex 32)`, the same on all"
         raise EngineFailed(problem, advice)
