@@ -231,6 +231,13 @@ run = train(gradient, np.zeros(50), uncoded(4), steps=3, engine="torchrun")
 tell("life", life)
 """
 
+RAISES = """
+from codedgrad.engines.torchrun.engine import Torchrun
+
+Torchrun().attend()
+raise ValueError("before there is a run")
+"""
+
 SERVES_ONCE_TOLD = """
 from codedgrad.engines.torchrun import engine
 from inside import tell
@@ -260,7 +267,7 @@ def trained(patience):
     train(gradient, np.zeros(50), uncoded(3), steps=3, engine="torchrun")
 
 problem = ""
-while not problem.startswith("processes 2 "):  # until one of the two others has called
+while not problem.startswith("process 2 "):  # until one of the two others has called
     try:
         trained(0.5)
     except EngineFailed as error:
@@ -532,12 +539,24 @@ def test_the_word_that_there_will_be_no_run_may_be_of_an_earlier_life(
     assert job.wait() == 0, job.err
 
 
+def test_a_root_that_raises_before_its_run_does_not_release_the_others(
+    alone: Callable[..., Any],
+) -> None:
+    """torchrun starts it again, or ends them: with 0 they would have succeeded."""
+    assert alone(RAISES, 0, 2).wait() == 1
+    job = alone(SERVES_ONCE_TOLD, 1, 2)
+    assert mpi_jobs.wait_for(lambda: len(told(job, "looks")) > 3 or job.has_ended)
+    assert not job.has_ended
+    assert alone(REFUSED, 0, 2).wait() == 0
+    assert job.wait() == 0, job.err
+
+
 def test_after_some_processes_were_late_the_script_may_train_again(
     alone: Callable[..., Any],
 ) -> None:
     root, one = alone(GATHERS_TWICE, 0, 3), alone(GATHERS_TWICE, 1, 3)
     assert root.answer("failed").startswith(
-        "processes 2 of this job have not called within 0.5 s; try looking at what"
+        "process 2 of this job has not called in 0.5 s; try looking at what was"
     )
     two = alone(GATHERS_TWICE, 2, 3)
     for job in (root, one, two):

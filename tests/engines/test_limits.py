@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ import pytest
 from codedgrad.engines import Driver, Local, train
 from codedgrad.engines.host import nursery_client as children
 from codedgrad.engines.host.nursery_client import LARGEST_JOB, Restarts, packed
+from codedgrad.engines.host.wire import Channel
 from codedgrad.engines.ray import cluster as ray_cluster
 from codedgrad.errors import EngineFailed
 from codedgrad.jobs import NumpyJob
@@ -143,6 +145,42 @@ def test_a_long_run_goes_on_after_a_fourth_death_of_the_nursery(
             while engine.nursery == nursery:
                 engine._poll(1.0)
         Driver(engine, uncoded(1), job.layout).step(np.zeros(1))
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("of", ["worker", "nursery"])
+def test_a_run_goes_on_after_a_ctrl_c_while_something_was_read(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook: what was read last is lost, and so is that process."""
+    job, engine, read = NumpyJob(gradient, 1), Local(), Channel._read
+    interrupted: list[Channel] = []
+
+    def read_once(channel: Channel) -> None:
+        read(channel)
+        host = engine._root_host
+        assert host is not None
+        is_nursery = channel is host._children.channel
+        if not interrupted and is_nursery == (of == "nursery"):
+            interrupted.append(channel)
+            raise KeyboardInterrupt
+
+    try:
+        engine.start(lambda: job, job.layout, 2, parts=2)
+        driver = Driver(engine, uncoded(2), job.layout)
+        driver.step(np.zeros(1))
+        monkeypatch.setattr(Channel, "_read", read_once)
+        if of == "nursery":
+            os.kill(engine.pids[0], signal.SIGKILL)  # it is to say so
+        with suppress(KeyboardInterrupt):
+            while not interrupted:
+                driver.step(np.zeros(1))
+        assert interrupted
+        lives = sum(engine.lives)
+        driver.step(np.zeros(1))
+        assert sum(engine.lives) > lives
+        driver.step(np.zeros(1))
     finally:
         engine.close()
 

@@ -442,7 +442,7 @@ class _Connected:
             self._say(Carried(order.key, problem))
 
     def _confirmed(self, connection: Connection, frame: bytes, size: int) -> Sink:
-        """Note that another agent has read a sum."""
+        """Take a frame of an agent that was called: it has read a sum."""
         message = decode_up(frame)
         if not isinstance(message, Carried):
             raise ProtocolError("an agent that was called confirms sums, and no more")
@@ -467,6 +467,7 @@ class _Connected:
         )
 
     def _begin_sum(self, connection: Connection, frame: bytes, size: int) -> Sink:
+        """Take a frame of another agent; return where the sum behind it goes."""
         put = decode_down(frame)
         if not isinstance(put, Put):
             raise ProtocolError("an agent sends sums to others, and nothing else")

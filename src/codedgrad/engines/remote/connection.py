@@ -37,6 +37,8 @@ _SILENT = 30.0  # seconds without an acknowledgement
 _RESENT = 5  # times that the kernel has sent the same bytes again
 # Where the other end has no room for more, because its process is stopped, the kernel
 # sends nothing but probes, and counts those that are not answered. Two may get lost.
+# The pause between probes doubles up to two minutes, so it may take minutes to notice
+# that a host is lost which had been stopped for long.
 _UNANSWERED = 3
 # The kernel's `struct tcp_info`: the fields retransmits, at byte 2, probes, at 3,
 # unacked, at 24, and last_ack_recv, in milliseconds, at 56.

@@ -131,7 +131,8 @@ class Remote(Fleet):
         # Rows of the inbox of a host that another agent may still write to, as (host,
         # worker, row), by the key of the transfer that has failed.
         self._unsure: dict[int, tuple[int, int, int]] = {}
-        self._reached: dict[int, str | None] = {}  # by key, what came of a try
+        # By key of a try: why it failed, "" if it did not, None while that is open.
+        self._reached: dict[int, str | None] = {}
 
     # -- hosts -----------------------------------------------------------------------
 
@@ -292,6 +293,9 @@ class Remote(Fleet):
     def try_pairs(self, seconds: float) -> dict[tuple[int, int], str]:
         """Try whether agents can reach each other; return why not, by pair of hosts.
 
+        Between two steps only: what each agent sends is a row of a worker, to a row of
+        the other host in which sums for its workers arrive.
+
         Args:
             seconds: To wait for answers.
         """
@@ -307,8 +311,12 @@ class Remote(Fleet):
         while self.now() < deadline and None in [reached[key] for key in keys]:
             self._poll(deadline - self.now())
         silence = f"no answer within {seconds:g} s"
-        found = {keys[key]: reached.pop(key) for key in keys}
-        return {p: silence if s is None else s for p, s in found.items() if s != ""}
+        problems = {pair: reached.pop(key) for key, pair in keys.items()}
+        return {
+            pair: silence if problem is None else problem
+            for pair, problem in problems.items()
+            if problem != ""
+        }
 
     # -- parameters ------------------------------------------------------------------
 
@@ -359,7 +367,7 @@ class Remote(Fleet):
     def _admit(self, to: int) -> None:
         """Let sums go to where they are wanted, as many as there is room for."""
         if to in self._admitting:
-            return  # a transfer that has nothing to move has ended in `_begin` below
+            return  # called from `_begin` below: a transfer had nothing to move
         port = self._port(to)
         self._admitting.add(to)
         try:

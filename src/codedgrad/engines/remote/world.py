@@ -133,13 +133,13 @@ class World:
             if left <= 0:
                 absent = sorted({*range(1, self._others + 1)} - self.lobby.links.keys())
                 door = self.lobby.invitation
-                problem = (
-                    f"processes {', '.join(map(str, absent))} of this job have not "
-                    f"called within {_PATIENCE:g} s"
-                )
+                named = ", ".join(map(str, absent))
+                one = len(absent) == 1
+                problem = f"process{'' if one else 'es'} {named} of this job "
+                problem += f"{'has' if one else 'have'} not called in {_PATIENCE:g} s"
                 advice = (
-                    "looking at what they have printed: they may have ended before "
-                    "`train`, have another secret, or be unable to reach "
+                    "looking at what was printed there: the script may have ended "
+                    "before `train`, have another secret, or be unable to reach "
                     f"{' or '.join(door.addresses)} port {door.port}, which "
                     "interface= and ports= change"
                 )
